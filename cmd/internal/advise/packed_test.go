@@ -161,14 +161,7 @@ func TestBetterDictionary(t *testing.T) {
 		}
 		return g, text.String()
 	}
-	usage := func() (all int64) {
-		for i := range n {
-			used, err := client.MemoryUsage(ctx, fmt.Sprint("user:", i), 0).Result()
-			must(t, err)
-			all += used
-		}
-		return all
-	}
+	usage := func() int64 { return usageOf(t, client, n) }
 	write(func(i int) string { return profile(rng, i) })
 	pack(migrate.Auto, false)
 	if g, text := ask(); g.Packed.worth(g.Now) || !strings.Contains(text, "a new dictionary adds") || strings.Contains(text, "--repack") {
@@ -204,6 +197,17 @@ func TestBetterDictionary(t *testing.T) {
 	if saved := float64(before - usage()); math.Abs(g.Packed.Better.Estimate-saved) > 0.15*saved {
 		t.Errorf("%+v, and %.0f bytes were saved", g.Packed.Better, saved)
 	}
+}
+
+// usageOf is the MEMORY USAGE of user:0 and so on.
+func usageOf(t *testing.T, client redis.UniversalClient, n int) (all int64) {
+	t.Helper()
+	for i := range n {
+		used, err := client.MemoryUsage(t.Context(), fmt.Sprint("user:", i), 0).Result()
+		must(t, err)
+		all += used
+	}
+	return all
 }
 
 // TestLoadedValues: the command for values of GetOrLoad saves what it promises, and then there is
@@ -259,14 +263,7 @@ func TestLoadedValues(t *testing.T) {
 		a.WriteText(page.NewSheet(&text, 0), false)
 		return groupOf(t, a, "user:*", String), text.String()
 	}
-	usage := func() (all int64) {
-		for i := range n {
-			used, err := client.MemoryUsage(ctx, fmt.Sprint("user:", i), 0).Result()
-			must(t, err)
-			all += used
-		}
-		return all
-	}
+	usage := func() int64 { return usageOf(t, client, n) }
 	before := usage()
 	g, text := ask()
 	if !g.Packed.worth(g.Now) || !strings.Contains(text, "--match 'user:*' --dict current --group user --repack\n") {

@@ -215,14 +215,7 @@ func TestUnreadable(t *testing.T) {
 	if err := c.Set(ctx, "k", packed, 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	c.AddHook(New(g))
-	hook, err := goredis.NewHook(packer, goredis.HookOptions{Match: []string{"*"}})
-	if err == nil {
-		err = hook.Install(c)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	behind(t, c, g, packer)
 	for range 10 {
 		_, many := c.Pipelined(ctx, func(p redis.Pipeliner) error { p.Get(ctx, "k"); return nil })
 		if err := c.Get(ctx, "k").Err(); !errors.Is(err, bale.ErrCorrupt) || !errors.Is(many, bale.ErrCorrupt) {
@@ -234,6 +227,19 @@ func TestUnreadable(t *testing.T) {
 	}
 	if s := g.Stats(); s.Failures != 0 || s.Retries != 0 || s.State != resilient.Closed {
 		t.Errorf("%+v", s)
+	}
+}
+
+// behind has a client pack all values, behind a Guard.
+func behind(t *testing.T, c *redis.Client, g *resilient.Guard, packer *bale.Packer) {
+	t.Helper()
+	c.AddHook(New(g))
+	hook, err := goredis.NewHook(packer, goredis.HookOptions{Match: []string{"*"}})
+	if err == nil {
+		err = hook.Install(c)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -260,14 +266,7 @@ func TestUnknownDictionary(t *testing.T) {
 	if err := c.Set(ctx, "k", packed, 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	c.AddHook(New(g))
-	hook, err := goredis.NewHook(packer, goredis.HookOptions{Match: []string{"*"}})
-	if err == nil {
-		err = hook.Install(c)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	behind(t, c, g, packer)
 	for range 3 {
 		_, many := c.Pipelined(ctx, func(p redis.Pipeliner) error { p.Get(ctx, "k"); return nil })
 		for _, err := range []error{c.Get(ctx, "k").Err(), many} {
