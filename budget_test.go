@@ -215,7 +215,7 @@ func TestGate(t *testing.T) {
 // forgetful is a source that has one dictionary at hand and is asked for others.
 type forgetful struct {
 	Compressors
-	asked int
+	asked atomic.Int64
 }
 
 func (f *forgetful) Reader(ctx context.Context, a frame.Algorithm, id frame.DictionaryID) (Compressor, error) {
@@ -223,7 +223,7 @@ func (f *forgetful) Reader(ctx context.Context, a frame.Algorithm, id frame.Dict
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		f.asked++
+		f.asked.Add(1)
 		return nil, ErrUnknownDictionary
 	}
 	return f.Compressors.Reader(ctx, a, 0)
@@ -257,13 +257,13 @@ func TestManyUnknownDictionaries(t *testing.T) {
 			t.Fatalf("%d: %v", i, err)
 		}
 	}
-	if source.asked != maxUnknown {
-		t.Errorf("asked for %d", source.asked)
+	if n := source.asked.Load(); n != maxUnknown {
+		t.Errorf("asked for %d", n)
 	}
 	if got, err := b.Unpack(t.Context(), nil, with(1<<31)); err != nil || !bytes.Equal(got, plain) {
 		t.Errorf("one at hand: %v", err)
 	}
-	if p.Unpack(t.Context(), nil, with(7)); source.asked != maxUnknown+1 {
+	if p.Unpack(t.Context(), nil, with(7)); source.asked.Load() != maxUnknown+1 {
 		t.Error("the next operation does not ask")
 	}
 }
@@ -371,21 +371,21 @@ func TestManyFetchedDictionaries(t *testing.T) {
 			t.Fatalf("%d: %v", i, err)
 		}
 	}
-	if source.asked != maxFetched {
-		t.Errorf("asked for %d", source.asked)
+	if n := source.asked.Load(); n != maxFetched {
+		t.Errorf("asked for %d", n)
 	}
 }
 
 // fetching is a source that fetches each dictionary again.
 type fetching struct {
 	Compressors
-	asked int
+	asked atomic.Int64
 }
 
 func (f *fetching) Reader(ctx context.Context, a frame.Algorithm, id frame.DictionaryID) (Compressor, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	f.asked++
+	f.asked.Add(1)
 	return f.Compressors.Reader(ctx, a, 0)
 }
