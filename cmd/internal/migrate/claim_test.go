@@ -156,7 +156,7 @@ func TestHoldWhenInterrupted(t *testing.T) {
 		}
 		return time.Now().Add(-time.Hour), nil
 	}
-	m := &migration{pass: o, ctx: ctx, client: client, swapper: newSwapper(true), result: &Counts{Left: map[Reason]keyspace.Tally{}}}
+	m := &migration{pass: o, ctx: ctx, client: client, swapper: newSwapper(), result: &Counts{Left: map[Reason]keyspace.Tally{}}}
 	_, err := m.swap(t.Context(), client, []change{{value: keyspace.Value{Key: "k", Stored: []byte(text(1))}, next: []byte("packed")}})
 	if !errors.Is(err, context.Canceled) || asked > 4 || client.Get(t.Context(), "k").Val() != text(1) {
 		t.Errorf("%v after %d times", err, asked)

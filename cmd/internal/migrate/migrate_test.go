@@ -51,10 +51,12 @@ func open(t *testing.T, addr string) redis.UniversalClient {
 }
 
 // packer packs with zstd and a dictionary, or without one.
-func packer(t *testing.T, d *frame.Dictionary) *bale.Packer {
+func packer(t *testing.T, d *frame.Dictionary) *bale.Packer { return packerOf(t, frame.Zstd, d) }
+
+func packerOf(t *testing.T, a frame.Algorithm, d *frame.Dictionary) *bale.Packer {
 	t.Helper()
 	var engine compress.Engine
-	c, err := engine.New(compress.Setting{Algorithm: frame.Zstd}, d)
+	c, err := engine.New(compress.Setting{Algorithm: a}, d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +293,7 @@ func TestRepackKeepsFreshness(t *testing.T) {
 			for key, f := range records {
 				must(t, c.Set(ctx, key, loaded(text(7), f), 0).Err(), c.PExpireAt(ctx, key, late).Err(), c.HSet(ctx, "hash", key, loaded(text(8), f)).Err())
 			}
-			fields, err := newSwapper(true).knowsExpiry(ctx, c, "hash") // Redis 7.4, Valkey 9
+			fields, err := newSwapper().knowsExpiry(ctx, c, "hash") // Redis 7.4, Valkey 9
 			must(t, err)
 			if fields {
 				must(t, c.HPExpireAt(ctx, "hash", late, "soon").Err())
@@ -370,7 +372,7 @@ func TestRevertKeepsExpiries(t *testing.T) {
 			set("key ends first", frame.Freshness{Expires: late}, soon)
 			set("never", frame.Freshness{}, late)
 			must(t, c.HSet(ctx, "hash", "expired", freshFrame("x", frame.Freshness{Expires: past}), "fresh", freshFrame("fresh", frame.Freshness{Expires: soon}), "never", freshFrame("never", frame.Freshness{}), "plain", "p").Err())
-			fields, err := newSwapper(false).knowsExpiry(ctx, c, "hash") // Redis 7.4, Valkey 9
+			fields, err := newSwapper().knowsExpiry(ctx, c, "hash") // Redis 7.4, Valkey 9
 			must(t, err)
 
 			before := snapshot(t, c)
@@ -418,7 +420,7 @@ func TestRevertComparesBeforeItDeletes(t *testing.T) {
 	must(t, c.Set(ctx, "k", "new", 0).Err(), c.HSet(ctx, "h", "f", "new").Err())
 	o := options(t)
 	o.Revert = true
-	m := &migration{pass: o, ctx: t.Context(), client: c, swapper: newSwapper(false), result: &Counts{Left: map[Reason]keyspace.Tally{}}}
+	m := &migration{pass: o, ctx: t.Context(), client: c, swapper: newSwapper(), result: &Counts{Left: map[Reason]keyspace.Tally{}}}
 	_, err := m.values(ctx, c, []keyspace.Value{{Key: "k", Stored: expired}, {Key: "h", Field: "f", InHash: true, Stored: expired}, {Key: "gone", Stored: expired}})
 	must(t, err)
 	if diff := cmp.Diff(map[Reason]int64{Plain: 2, Gone: 1}, left(m.result)); diff != "" || m.result.Expired.Values != 0 || c.Get(ctx, "k").Val() != "new" || c.HGet(ctx, "h", "f").Val() != "new" {
@@ -432,7 +434,7 @@ func TestSwap(t *testing.T) {
 	for name, c := range deployments(t) {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
-			s := newSwapper(true)
+			s := newSwapper()
 			for range 2 {
 				must(t, c.FlushAll(ctx).Err())
 				if cluster, ok := c.(*redis.ClusterClient); ok {
@@ -482,7 +484,7 @@ func TestElsewhere(t *testing.T) {
 	must(t, c.Set(ctx, "string", text(1), 0).Err(), c.HSet(ctx, "hash", "field", text(2)).Err())
 	for _, value := range []keyspace.Value{{Key: "string", Stored: []byte(text(1))}, {Key: "hash", Field: "field", InHash: true, Stored: []byte(text(2))}} {
 		if err := c.(*redis.ClusterClient).ForEachMaster(ctx, func(ctx context.Context, n *redis.Client) error {
-			m := &migration{pass: options(t), ctx: t.Context(), client: c, swapper: newSwapper(true), result: &Counts{Left: map[Reason]keyspace.Tally{}}}
+			m := &migration{pass: options(t), ctx: t.Context(), client: c, swapper: newSwapper(), result: &Counts{Left: map[Reason]keyspace.Tally{}}}
 			next, _, err := m.decide(ctx, value)
 			if err == nil {
 				err = m.settle(ctx, n, []change{{value, next, time.Time{}, nil}}, 1)
@@ -506,7 +508,7 @@ func TestChangedMeanwhile(t *testing.T) {
 	ctx := t.Context()
 	c := open(t, redisproc.ForTest(t).Addr())
 	must(t, c.Set(ctx, "k", text(2), time.Hour).Err(), c.HSet(ctx, "h", "f", text(3)).Err(), c.Set(ctx, "number", "12", 0).Err())
-	m := &migration{pass: options(t), ctx: t.Context(), client: c, swapper: newSwapper(true), result: &Counts{Left: map[Reason]keyspace.Tally{}}}
+	m := &migration{pass: options(t), ctx: t.Context(), client: c, swapper: newSwapper(), result: &Counts{Left: map[Reason]keyspace.Tally{}}}
 	must(t, m.settle(ctx, c, []change{
 		{keyspace.Value{Key: "k", Stored: []byte(text(1))}, []byte("packed"), time.Time{}, nil}, {keyspace.Value{Key: "h", Field: "f", InHash: true, Stored: []byte(text(1))}, []byte("packed"), time.Time{}, nil},
 		{keyspace.Value{Key: "gone", Stored: []byte(text(1))}, []byte("packed"), time.Time{}, nil}, {keyspace.Value{Key: "number", Stored: []byte(text(1))}, []byte("packed"), time.Time{}, nil},
@@ -522,7 +524,7 @@ func TestChangedMeanwhile(t *testing.T) {
 	// A program that writes after every reading.
 	n := 0
 	busy := &writingAfterGet{UniversalClient: c, write: func() { n++; must(t, c.Set(ctx, "k", text(1000+n), 0).Err()) }}
-	m = &migration{pass: options(t), ctx: t.Context(), client: c, swapper: newSwapper(true), result: &Counts{Left: map[Reason]keyspace.Tally{}}}
+	m = &migration{pass: options(t), ctx: t.Context(), client: c, swapper: newSwapper(), result: &Counts{Left: map[Reason]keyspace.Tally{}}}
 	must(t, m.settle(ctx, busy, []change{{keyspace.Value{Key: "k", Stored: []byte(text(1))}, []byte("packed"), time.Time{}, nil}}, 1))
 	if m.result.Left[Changed].Values != 1 || m.result.Changed() != 0 || m.result.Failed() != 1 || c.Get(ctx, "k").Val() != text(1000+n) {
 		t.Errorf("%+v", m.result)
@@ -561,7 +563,7 @@ func TestFieldExpiry(t *testing.T) {
 	}
 }
 
-// TestFullServer: where memory is full, values can still be packed, and not be unpacked.
+// TestFullServer: where memory is full, values can still get smaller, and not larger.
 func TestFullServer(t *testing.T) {
 	ctx := t.Context()
 	c := open(t, redisproc.ForTest(t).Addr())
@@ -576,10 +578,13 @@ func TestFullServer(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	must(t, c.ConfigSet(ctx, "maxmemory", "1").Err())
-	o := options(t)
-	o.Revert = true
-	if err := walk(ctx, c, o, &Counts{}); !strings.Contains(fmt.Sprint(err), "OOM") {
-		t.Error(err)
+	revert, repack := options(t), options(t)
+	revert.Revert = true
+	repack.Repack, repack.Algorithm, repack.Packer = true, frame.S2, packerOf(t, frame.S2, nil)
+	for what, o := range map[string]pass{"reverted": revert, "packed with s2": repack} {
+		if err := walk(ctx, c, o, &Counts{}); !strings.Contains(fmt.Sprint(err), "OOM") {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }
 
@@ -636,7 +641,7 @@ func TestInterrupted(t *testing.T) {
 func TestValuesEndWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	m := &migration{pass: options(t), ctx: ctx, swapper: newSwapper(true), result: &Counts{Left: map[Reason]keyspace.Tally{}}}
+	m := &migration{pass: options(t), ctx: ctx, swapper: newSwapper(), result: &Counts{Left: map[Reason]keyspace.Tally{}}}
 	if _, err := m.values(t.Context(), nil, []keyspace.Value{{Key: "k", Stored: []byte("1")}}); !errors.Is(err, context.Canceled) || len(m.result.Left) > 0 {
 		t.Errorf("%v, %v", err, m.result.Left)
 	}

@@ -112,7 +112,7 @@ redis.call('HSET', KEYS[1], ARGV[3], ARGV[2])
 if last > 0 then redis.call('HPEXPIREAT', KEYS[1], string.format('%.0f', last), 'FIELDS', 1, ARGV[3]) end
 return 1`
 
-	// Values get smaller, so they may be written where memory is full (Redis 7 on).
+	// A value that gets smaller may be written where memory is full (Redis 7 on).
 	allowFull = "#!lua flags=allow-oom\n"
 
 	expiryScript = `return redis.pcall('HPEXPIRETIME', KEYS[1], 'FIELDS', 1, '')`
@@ -166,18 +166,14 @@ const (
 // swapper sends the scripts.
 type swapper struct {
 	scripts *scripts
-	full    *scripts // to go on with where memory is full; nil not to
+	forFull *scripts // of values that get smaller, where memory is full
+	full    bool     // it was full once
 	expiry  map[redis.UniversalClient]bool
 	noSHA   bool // EVALSHA is forbidden: the scripts are sent as a whole
 }
 
-// newSwapper makes a swapper of values that get smaller, or may get larger.
-func newSwapper(smaller bool) *swapper {
-	s := &swapper{scripts: newScripts(""), expiry: map[redis.UniversalClient]bool{}}
-	if smaller {
-		s.full = newScripts(allowFull)
-	}
-	return s
+func newSwapper() *swapper {
+	return &swapper{scripts: newScripts(""), forFull: newScripts(allowFull), expiry: map[redis.UniversalClient]bool{}}
 }
 
 // swap makes changes through a client, in one go, and returns the result of each. The server makes
@@ -217,7 +213,6 @@ func (s *swapper) swap(
 			return nil, err
 		}
 		var repeat []int
-		next := s.scripts
 		for n, i := range left {
 			answer, err := replies[n].Int()
 			switch {
@@ -230,8 +225,8 @@ func (s *swapper) swap(
 				}
 			case redis.HasErrorPrefix(err, "NOSCRIPT") && !whole:
 				repeat = append(repeat, i)
-			case isFull(err) && s.full != nil:
-				repeat, next, full = append(repeat, i), s.full, err
+			case isFull(err) && !s.full && changes[i].smaller():
+				repeat, full = append(repeat, i), err
 			case keyspace.IsMoved(err):
 				outcomes[i] = elsewhere
 			case keyspace.IsForbidden(err) && !whole: // EVALSHA is; EVAL may do
@@ -245,9 +240,7 @@ func (s *swapper) swap(
 				return nil, fmt.Errorf("key %q: %w", changes[i].value.Key, keyspace.Explain(err, keyspace.UserOf(c)))
 			}
 		}
-		if left = repeat; next != s.scripts {
-			s.scripts, s.full = next, nil
-		}
+		left, s.full = repeat, s.full || full != nil
 	}
 	return outcomes, nil
 }
@@ -335,6 +328,9 @@ const (
 // size is how many bytes of names and of the new value are sent.
 func (c *change) size() int { return len(c.value.Key) + len(c.value.Field) + len(c.next) }
 
+// smaller reports a change that takes no more memory than before.
+func (c *change) smaller() bool { return len(c.next) <= len(c.value.Stored) }
+
 // large reports a change that may make the server end the connection (maxmemory-clients).
 func (c *change) large() bool { return len(c.next) > largestOld }
 
@@ -357,9 +353,13 @@ func (s *swapper) send(
 			sum := sha1.Sum(v.Stored)
 			old, length = hex.EncodeToString(sum[:]), len(v.Stored)
 		}
-		script, args := s.scripts.forString, []any{old, next, at, by, length}
+		scripts := s.scripts
+		if s.full && changes[which[n]].smaller() {
+			scripts = s.forFull
+		}
+		script, args := scripts.forString, []any{old, next, at, by, length}
 		if v.InHash {
-			script, args = s.scripts.forField, []any{old, next, v.Field, expiry, at, by, length}
+			script, args = scripts.forField, []any{old, next, v.Field, expiry, at, by, length}
 		}
 		if keys := []string{v.Key}; whole {
 			replies[n] = p.Eval(ctx, script.source, keys, args...)
