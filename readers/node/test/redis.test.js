@@ -114,9 +114,9 @@ test('ioredis, hashes by a reply transformer', { skip }, () => packed(async (url
   try {
     await client.hset('made', 'a', await client.getBuffer('first:5'), 'b', 'plain');
     Redis.Command.setReplyTransformer('hgetall', pairs); // as ioredis' README has it
-    assert.deepEqual(await plainIORedis(client).hgetall('made'), [['a', value], ['b', 'plain']]);
+    assert.deepEqual((await plainIORedis(client).hgetall('made')).sort(), [['a', value], ['b', 'plain']]); // in any order
     Redis.Command.setReplyTransformer('hgetall', values);
-    assert.deepEqual(await plainIORedis(client).hgetall('made'), [value, 'plain']);
+    assert.deepEqual((await plainIORedis(client).hgetall('made')).sort(), ['plain', value]);
   } finally {
     Redis.Command._transformer.reply.hgetall = before;
     client.disconnect();
