@@ -238,7 +238,7 @@ func Rollback(ctx context.Context, r *registry.Registry, o Options) (*Activated,
 
 // Restore brings a dictionary back from quarantine, and puts it into a group if one is given.
 func Restore(ctx context.Context, r *registry.Registry, o Options) (*Restored, error) {
-	d, err := r.Fetch(ctx, o.ID)
+	d, err := r.Bring(ctx, o.ID)
 	if err == nil && o.Group != "" {
 		err = r.Restore(ctx, o.Group, d, dict.Info{})
 	}

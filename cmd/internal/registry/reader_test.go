@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -151,12 +152,41 @@ func TestQuarantineWithoutEnd(t *testing.T) {
 	defer r.Close()
 	d, err := frame.NewDictionary([]byte("words of a dictionary"))
 	clitest.OK(t, err, client.Set(ctx, dict.DefaultPrefix+"quarantine:"+d.ID().String(), d.Bytes(), 0).Err())
-	if _, err := r.reader.compressor(ctx, frame.Zstd, d.ID()); err != nil || !r.left[d.ID()] {
+	if _, err := r.reader.compressor(ctx, frame.Zstd, d.ID()); err != nil || len(r.left) != 1 {
 		t.Errorf("%v, %v", r.left, err)
 	}
 	if until, err := r.QuarantinedUntil(ctx, d.ID()); err != nil || !until.After(time.Now().AddDate(100, 0, 0)) {
 		t.Errorf("until %v, %v", until, err)
 	}
+}
+
+// TestRegistryTakesNoWrites: a dictionary in quarantine is read all the same. That it stays there is
+// reported, and an error of a command that is to bring it back.
+func TestRegistryTakesNoWrites(t *testing.T) {
+	ctx := t.Context()
+	client, url := clitest.Server(t)
+	var notes strings.Builder
+	r, err := Open(ctx, Options{Streams: &cli.Streams{Err: &notes}, Data: []string{url}})
+	clitest.OK(t, err)
+	d, err := frame.NewDictionary([]byte("words of a dictionary"))
+	clitest.OK(t, err, client.Set(ctx, dict.DefaultPrefix+"quarantine:"+d.ID().String(), d.Bytes(), time.Hour).Err())
+	clitest.OK(t, client.ConfigSet(ctx, "maxmemory", "1").Err())
+	if _, err := r.Read(ctx, d.ID()); err != nil {
+		t.Error(err)
+	}
+	if _, err := r.Bring(ctx, d.ID()); !strings.Contains(fmt.Sprint(err), "OOM") {
+		t.Error(err)
+	}
+	clitest.OK(t, r.Close())
+	if text := notes.String(); !strings.Contains(text, "in quarantine, until that ends") || !strings.Contains(text, "OOM") {
+		t.Error(text)
+	}
+	r, err = Open(ctx, Options{Streams: &cli.Streams{Err: &notes}, Data: []string{url}})
+	clitest.OK(t, err, client.ConfigSet(ctx, "maxmemory", "0").Err())
+	if _, err := r.Read(ctx, d.ID()); err != nil || r.Restored() != 1 {
+		t.Error(err)
+	}
+	clitest.OK(t, r.Close())
 }
 
 // TestFailuresAreRemembered: a dictionary that cannot be read is not read again with each value,

@@ -64,10 +64,10 @@ type Registry struct {
 	Store   *Store                // of the registry
 
 	reader   *reader
-	restored int                         // dictionaries that Read brought back
-	left     map[frame.DictionaryID]bool // in quarantine
-	closers  []io.Closer                 // the first one last
-	lavish   func()                      // ends Frugal
+	restored int                          // dictionaries that Read brought back
+	left     map[frame.DictionaryID]error // in quarantine, and why they cannot come back; nil if nobody tried
+	closers  []io.Closer                  // the first one last
+	lavish   func()                       // ends Frugal
 }
 
 // Server is a Redis with values.
@@ -92,7 +92,7 @@ func Open(ctx context.Context, o Options) (_ *Registry, err error) {
 	}
 	o.Prefix = cmp.Or(o.Prefix, dict.DefaultPrefix)
 	r := &Registry{
-		Options: o, Pacer: &keyspace.Pacer{Pace: o.Pace}, left: map[frame.DictionaryID]bool{},
+		Options: o, Pacer: &keyspace.Pacer{Pace: o.Pace}, left: map[frame.DictionaryID]error{},
 		lavish: keyspace.Frugal(),
 	}
 	defer func() {
@@ -147,9 +147,13 @@ func (r *Registry) Close() (err error) {
 	if n := r.Restored(); n > 0 {
 		r.Notef("%s", RestoredText(n))
 	}
-	for id := range r.left {
-		r.Notef("values need %s in quarantine, until that ends: bale dict restore %v keeps one",
-			printable.Count(len(r.left), "dictionary", "dictionaries"), id)
+	for id, cause := range r.left {
+		why := ""
+		if cause != nil {
+			why = fmt.Sprintf(" (it could not come back: %v)", cause)
+		}
+		r.Notef("values need %s in quarantine, until that ends: bale dict restore %v keeps one%s",
+			printable.Count(len(r.left), "dictionary", "dictionaries"), id, why)
 		break
 	}
 	r.lavish()
@@ -220,22 +224,38 @@ func (r *Registry) Renamed(before, after map[string]int64) error {
 	return err
 }
 
-// Read reads a dictionary that a value needs. One in quarantine comes back, or stays there with
-// LookOnly; Close reports either.
+// Read reads a dictionary that a value needs. One in quarantine comes back. It stays there with
+// LookOnly, and where the registry's Redis takes no writes. Close reports each.
 func (r *Registry) Read(ctx context.Context, id frame.DictionaryID) (*dict.Dictionary, error) {
 	if r.LookOnly {
 		d, until, err := r.Peek(ctx, id)
 		if !until.IsZero() {
-			r.left[id] = true
+			r.left[id] = nil
 		}
 		return d, err
 	}
 	held := r.holds(ctx, id)
-	d, err := r.Fetch(ctx, id)
-	if err == nil && !held && r.holds(ctx, id) {
+	d, err := r.Bring(ctx, id)
+	switch {
+	case d != nil && err != nil:
+		r.left[id], err = err, nil
+	case err == nil && !held:
 		r.restored++
 	}
 	return d, err
+}
+
+// Bring is Fetch. If the registry does not take the dictionary back from quarantine, the dictionary
+// comes with an error.
+func (r *Registry) Bring(ctx context.Context, id frame.DictionaryID) (*dict.Dictionary, error) {
+	d, err := r.Fetch(ctx, id)
+	if err != nil || r.holds(ctx, id) {
+		return d, err
+	}
+	if _, err := r.Store.Swap(ctx, r.DataKey(id), nil, d.Bytes(), 0); err != nil {
+		return d, fmt.Errorf("restore dictionary %v: %w", id, err)
+	}
+	return d, nil
 }
 
 // Peek reads a dictionary, and leaves one in quarantine there: until is when it goes for good.
