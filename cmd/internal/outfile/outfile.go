@@ -18,6 +18,9 @@ const Partial = ".partial"
 // to read the output.
 var ErrForeign = errors.New("it belongs to another user: give another name, or - for standard output")
 
+// ErrTaken: another command has begun to write the same file, which will have its output alone.
+var ErrTaken = errors.New("another command writes this file: give another name")
+
 // File is a file that is being written.
 type File struct {
 	file    *os.File
@@ -85,7 +88,11 @@ func (f *File) Write(b []byte) (int, error) { return f.file.Write(b) }
 // Close ends a file that was written whole and gives it its name. If there is an error, also one
 // from before, the file is removed. The error names the file as it was asked for.
 func (f *File) Close(err error) error {
-	if err = errors.Join(err, f.file.Close()); f.inPlace {
+	mine := f.inPlace || f.mine()
+	if err = errors.Join(err, f.file.Close()); !mine {
+		return errors.Join(f.named(err), fmt.Errorf("%s: %w", f.path, ErrTaken))
+	}
+	if f.inPlace {
 		return f.named(err)
 	}
 	if err == nil {
@@ -99,10 +106,17 @@ func (f *File) Close(err error) error {
 
 // Discard ends and removes a file that was not written whole.
 func (f *File) Discard() {
-	f.file.Close()
-	if !f.inPlace {
+	mine := !f.inPlace && f.mine()
+	if f.file.Close(); mine {
 		os.Remove(f.file.Name())
 	}
+}
+
+// mine reports whether the partial file is still this one.
+func (f *File) mine() bool {
+	opened, err := f.file.Stat()
+	there, errThere := os.Lstat(f.file.Name())
+	return err == nil && errThere == nil && os.SameFile(opened, there)
 }
 
 // named gives an error the path that the user knows, in place of the temporary one.

@@ -74,6 +74,31 @@ func TestError(t *testing.T) {
 	}
 }
 
+// TestTwoAtOnce: of two commands that write a file, the second one does.
+func TestTwoAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	for _, end := range []func(*File) error{
+		func(f *File) error { return f.Close(nil) },
+		func(f *File) error { f.Discard(); return ErrTaken },
+	} {
+		first, err := Open(path)
+		must(t, err)
+		second, err := Open(path)
+		must(t, err)
+		_, err = second.Write([]byte("half"))
+		must(t, err)
+		if err := end(first); !errors.Is(err, ErrTaken) {
+			t.Error(err)
+		}
+		_, err = second.Write([]byte(" and half"))
+		must(t, err)
+		must(t, second.Close(nil))
+		if got, err := os.ReadFile(path); err != nil || string(got) != "half and half" {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+}
+
 // TestPipe: a pipe of one's own is written to, also through a link of one's own, and one of
 // somebody else is not, through whatever link.
 func TestPipe(t *testing.T) {
