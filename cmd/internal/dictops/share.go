@@ -28,6 +28,8 @@ const (
 	mostRead = 32
 
 	longestStanding = 512 // bytes of a master's texts
+
+	mostCandidates = 768 << 10 // bytes of the dictionaries that may go, as JSON: the run keeps 1 MiB
 )
 
 // counted is what a part of a shared scan found.
@@ -137,6 +139,18 @@ type agreed struct {
 	More   int         `json:"more,omitempty"`
 }
 
+// fitting is how many candidates a run keeps.
+func fitting(all []candidate) int {
+	size := 0
+	for i, c := range all {
+		text, _ := json.Marshal(c) // which has been JSON before
+		if size += len(text) + 1; size > mostCandidates {
+			return i
+		}
+	}
+	return len(all)
+}
+
 // gcShared is [GC] of what the first worker of a run found. One of them removes, and only once:
 // what has been read is not looked at again.
 func gcShared(ctx context.Context, r *registry.Registry, o Options) (*Removal, error) {
@@ -148,6 +162,10 @@ func gcShared(ctx context.Context, r *registry.Registry, o Options) (*Removal, e
 		l := &Removal{}
 		a.May, err = candidates(ctx, r, l)
 		a.Groups, a.Kept, a.More = l.groups, l.kept, l.more
+		if n := fitting(a.May); n < len(a.May) {
+			a.May = a.May[:n]
+			r.Notef("more than %d dictionaries may go: gc goes on with the others under another --run NAME", n)
+		}
 		return a, err
 	})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli"
@@ -67,6 +68,20 @@ func TestSharedGC(t *testing.T) {
 	clitest.OK(t, client.Del(ctx, key).Err())
 	for range 2 {
 		want(gc("nothing"), "Nothing to remove")
+	}
+}
+
+// TestManyCandidates: what the first worker of a gc finds fits into what a run keeps.
+func TestManyCandidates(t *testing.T) {
+	now := time.Now()
+	all := make([]candidate, 10_000)
+	for i := range all {
+		all[i] = candidate{"a group of users", dict.Entry{ID: frame.DictionaryID(i), Size: 1 << 16, Published: now, Activated: now, Retired: now, Used: now}}
+	}
+	n := fitting(all)
+	text, err := json.Marshal(agreed{May: all[:n]})
+	if clitest.OK(t, err); n < 2000 || len(text) > 1<<20 || fitting(all[:n]) != n {
+		t.Errorf("%d, of %d bytes", n, len(text))
 	}
 }
 

@@ -185,7 +185,7 @@ func Open(ctx context.Context, client redis.UniversalClient, prefix, name string
 	size, err := client.HStrLen(ctx, key(prefix, name), "job").Result()
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", key(prefix, name), err)
 	case size == 0:
 		return nil, fmt.Errorf("%w: %s", ErrUnknown, name)
 	case size > largestField:

@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/tcptest"
 	"github.com/balekv/bale/internal/redisproc"
 )
@@ -187,8 +188,12 @@ func TestForgedRun(t *testing.T) {
 	if _, err := r.View(ctx); err == nil || !strings.Contains(err.Error(), "another --run NAME") {
 		t.Errorf("a lease of 8 MB: %v", err)
 	}
+	forge("redis.call('HSET', KEYS[1], 'lease:2', '9\\n9')")
+	if _, err := r.View(ctx); !keyspace.IsReply(err) {
+		t.Errorf("a lease of two lines: %v", err)
+	}
 	if err := r.Set(ctx, Aborted); err != nil {
-		t.Errorf("a run with a lease of 8 MB cannot be aborted: %v", err)
+		t.Errorf("a run with forged leases cannot be aborted: %v", err)
 	}
 	forge("redis.call('HSET', KEYS[2], string.rep('x', 8e6), 'verify', 'gone', string.rep('x', 8e6))")
 	if names, err := List(ctx, c, "p:"); err != nil || !slices.Equal(names, []string{"users"}) {
@@ -316,6 +321,10 @@ func TestDoneStays(t *testing.T) {
 		if err := r.Work(t.Context(), Worker{}); err != nil {
 			t.Error(err)
 		}
+		if left := c.PTTL(t.Context(), r.key).Val(); left <= 0 || state == Paused && left > time.Hour {
+			t.Errorf("%s: it is kept for %v", state, left) // no longer for a later worker
+		}
+		c.PExpire(t.Context(), r.key, time.Hour)
 		_, err := r.Once(t.Context(), "after "+state, func(context.Context) (json.RawMessage, error) { return nil, nil })
 		if err != nil {
 			t.Errorf("%s: %v", state, err)

@@ -42,10 +42,11 @@ return 1`)
 
 	// endScript ends a run that is done, and returns how long it took (ARGV: milliseconds to keep it).
 	endScript = redis.NewScript(now + `
-redis.call('HSETNX', KEYS[1], 'ended', string.format('%.0f', now))
+if redis.call('HSETNX', KEYS[1], 'ended', string.format('%.0f', now)) == 1 then
+  redis.call('PEXPIRE', KEYS[1], ARGV[1])
+end
 -- It may have been paused as its last unit ended, and nobody can resume what is done.
 if redis.call('HGET', KEYS[1], 'state') == 'paused' then redis.call('HSET', KEYS[1], 'state', 'running') end
-redis.call('PEXPIRE', KEYS[1], ARGV[1])
 local ended = tonumber(redis.call('HGET', KEYS[1], 'ended')) or now
 return ended - (tonumber(redis.call('HGET', KEYS[1], 'started')) or ended)`)
 
@@ -82,9 +83,9 @@ for from = 0, ARGV[1] - 1, 128 do
   local found = redis.call('HMGET', KEYS[1], unpack(some, 1, last - from + 1))
   for i = 1, last - from + 1 do
     local lease = found[i] or ''
-    if #lease > ` + strconv.Itoa(largestLease) + ` then
+    if #lease > ` + strconv.Itoa(largestLease) + ` or string.find(lease, '\n', 1, true) then
       return redis.error_reply('ERR ' .. KEYS[1] .. ': the lease of unit ' .. n ..
-        ' is too large: start again under another --run NAME')
+        ' is none: start again under another --run NAME')
     end
     n = n + 1
     leases[n] = lease

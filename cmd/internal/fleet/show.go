@@ -53,7 +53,7 @@ func Show(ctx context.Context, at registry.Options, name, state string) (_ *Show
 		switch {
 		case !shown.whole && errors.Is(err, ErrUnknown): // by now
 			continue
-		case !shown.whole && errors.Is(err, ErrOther):
+		case !shown.whole && (errors.Is(err, ErrOther) || keyspace.IsReply(err)): // forged
 			others = errors.Join(others, err)
 			continue
 		case err != nil:

@@ -75,6 +75,10 @@ func JoinWalk(ctx context.Context, reg *registry.Registry, name, command string,
 	if err != nil {
 		return nil, fmt.Errorf("--run: %w", err)
 	}
+	if v, err := r.View(ctx); err == nil && v.Done == r.Units {
+		reg.Notef("--run %s began at %s and is done: this is what it found, and nothing is looked at again. Another --run NAME looks.",
+			name, r.Started.Format(time.DateTime))
+	}
 	return r, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -313,14 +314,43 @@ func TestShowsOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := errors.Join(reg.Keys.HSet(ctx, index(reg.Prefix), "text", "verify").Err(),
+		reg.Keys.Set(ctx, key(reg.Prefix, "text"), "x", 0).Err()); err != nil {
+		t.Fatal(err)
+	}
 	shown, err := Show(ctx, at(url), "", "")
-	if shown == nil || len(shown.Runs) != 1 || shown.Runs[0].Name != "users" || !errors.Is(err, ErrOther) ||
-		!strings.Contains(err.Error(), "later") || !strings.Contains(err.Error(), forged.key) || !strings.Contains(err.Error(), "large") {
+	if shown == nil || len(shown.Runs) != 1 || shown.Runs[0].Name != "users" || !errors.Is(err, ErrOther) || slices.ContainsFunc(
+		[]string{"later", forged.key, "large", key(reg.Prefix, "text")}, func(name string) bool { return !strings.Contains(err.Error(), name) }) {
 		t.Errorf("%+v, %v", shown, err)
 	}
 	for _, name := range []string{"later", "large"} {
 		if _, err := Show(ctx, at(url), name, ""); !errors.Is(err, ErrOther) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestDoneIsSaid: a worker that joins a run that is done says that it looks at nothing.
+func TestDoneIsSaid(t *testing.T) {
+	ctx := t.Context()
+	reg := opened(t, redisproc.ForTest(t).URL())
+	var notes strings.Builder
+	reg.Err = &notes
+	for _, done := range []bool{false, true} {
+		run, err := JoinWalk(ctx, reg, "nightly", "verify", struct{}{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(notes.String(), "nothing is looked at again") != done {
+			t.Errorf("done %v: %s", done, &notes)
+		}
+		w := Walk[seen]{Registry: reg, New: func() *seen { return &seen{} }, Merge: (*seen).merge,
+			Pass: func(_ context.Context, p keyspace.Place, _ *seen, page func([]keyspace.Place) error) error {
+				p.Done = true
+				return page([]keyspace.Place{p})
+			}}
+		if err := w.Share(ctx, run, &seen{}); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
