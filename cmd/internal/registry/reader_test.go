@@ -160,8 +160,8 @@ func TestQuarantineWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestRegistryTakesNoWrites: a dictionary in quarantine is read all the same, and a note says that it
-// stays there. A command that is to bring it back fails.
+// TestRegistryTakesNoWrites: a dictionary in quarantine is read all the same, and a note says that
+// it stays there. A command that is to bring it back fails.
 func TestRegistryTakesNoWrites(t *testing.T) {
 	ctx := t.Context()
 	client, url := clitest.Server(t)
