@@ -19,6 +19,7 @@ import (
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/migrate"
 	"github.com/balekv/bale/cmd/internal/page"
 	dictregistry "github.com/balekv/bale/cmd/internal/registry"
@@ -487,6 +488,22 @@ func TestRenewalRuns(t *testing.T) {
 		a.packedTable(page.NewSheet(&text, 0))
 		if !strings.Contains(text.String(), test.want) || strings.Contains(test.want, redisURL) != strings.Contains(strings.Join(strings.Fields(text.String()), " "), "with a user who may write") {
 			t.Errorf("no %q in\n%s", test.want, &text)
+		}
+	}
+}
+
+// TestNextForAnotherUser: who asks for advice as a user by --user, who may only read, writes as
+// another one. The commands have no URL without a user.
+func TestNextForAnotherUser(t *testing.T) {
+	t.Parallel()
+	s := redisproc.ForTest(t)
+	client := opened(t, s.URL())
+	must(t, client.Do(t.Context(), "ACL", "SETUSER", "advisor", "on", ">secret", "~*", "+@all").Err())
+	for user, want := range map[string]string{"": s.URL() + " --registry " + s.URL(), "advisor": redisURL + ` --registry "$REGISTRY_URL"`} {
+		a, err := Run(t.Context(), Source{Redis: s.URL(), Registry: s.URL(), DB: -1, Prefix: dict.DefaultPrefix,
+			Login: keyspace.Login{User: user, Password: strings.Repeat("secret", min(1, len(user)))}}, options())
+		if must(t, err); a.at != want {
+			t.Errorf("%q: %s", user, a.at)
 		}
 	}
 }

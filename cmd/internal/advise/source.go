@@ -79,6 +79,9 @@ func Run(ctx context.Context, s Source, o Options) (a *Advice, err error) {
 	default:
 		o.Source = keyspace.Redact(s.Redis)
 		o.URL, o.Registry = o.Source, keyspace.Redact(s.Registry)
+		if s.Login.User != "" { // the next commands are for another one, who may write
+			o.URL, o.Registry = "***", strings.Repeat("***", min(1, len(o.Registry)))
+		}
 		if s.Yield != nil {
 			s.Yield()
 		}

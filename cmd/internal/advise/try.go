@@ -95,7 +95,7 @@ type groupSample struct {
 
 	slowness float64 // of this machine's processor
 	read     float64 // the part of the bytes of all the group's values that was read
-	there    int64   // values in the group, fields of hashes included
+	there    int64   // values in the group that may be packed, fields of hashes included
 }
 
 const (
@@ -132,7 +132,7 @@ func newGroupSample(m *memory, all []*entry, keys int64) *groupSample {
 		if e.items == nil {
 			continue
 		}
-		bytes := 0.0
+		bytes, packable := 0.0, 0.0
 		for i := range e.items {
 			it := &e.items[i]
 			read += float64(len(it.head))
@@ -140,14 +140,17 @@ func newGroupSample(m *memory, all []*entry, keys int64) *groupSample {
 			if kind := content.Detect(it.head, int64(len(it.head)) == it.size); kind.Untouchable() || len(it.head) == 0 {
 				g.kept[it] = true
 			}
+			if g.packable(it) {
+				packable++
+			}
 		}
 		g.items += len(e.items)
 		if e.kind == Hash {
 			there += bytes * float64(e.size) / float64(len(e.items))
-			count += float64(e.size)
+			count += packable * float64(e.size) / float64(len(e.items))
 		} else {
 			there += bytes
-			count += float64(len(e.items))
+			count += packable
 		}
 		if e.kind != Hash || hashes >= fewHashes || e.encoding == "listpack" || len(e.items) < 2 {
 			g.add(piece{entry: e, items: e.items, before: float64(e.now), wire: bytes})
@@ -175,7 +178,7 @@ func newGroupSample(m *memory, all []*entry, keys int64) *groupSample {
 	}
 	if there > 0 {
 		g.read = min(1, read/there*float64(values)/float64(keys))
-		g.there = int64(float64(keys) / float64(values) * count)
+		g.there = int64(math.Ceil(float64(keys) / float64(values) * count))
 	}
 	return g
 }

@@ -4,12 +4,30 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
 )
+
+// TestFewFieldsArePacked: a dictionary is charged to the fields that it serves, and not to numbers
+// and short ones beside them.
+func TestFewFieldsArePacked(t *testing.T) {
+	f, m := &found{name: "product:*", kind: Hash, keys: 3000}, &memory{}
+	for i := range 100 {
+		e := &entry{rank: uint64(i), name: "key", kind: Hash, size: 4, ttl: -1, now: 1000}
+		for _, v := range []string{strings.Repeat("text ", 40), "short", "12", strconv.Itoa(1_000_000 + i)} {
+			e.items = append(e.items, item{head: []byte(v), size: int64(len(v))})
+		}
+		f.entries = append(f.entries, e)
+	}
+	if g := newGroupSample(m, f.entries, f.keys); g.there != 3000 {
+		t.Errorf("a dictionary serves %d values", g.there)
+	}
+}
 
 // TestAdvisedDictionariesAreTrained: bale migrate --dict auto makes every dictionary that the
 // advice recommends. Several of the groups are near the least gain of dict.Train.
