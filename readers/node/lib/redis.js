@@ -9,8 +9,10 @@ const RETRY_AFTER = 1000; // milliseconds before a dictionary that could not be 
 const MAX_FETCHED = 256; // dictionaries for a reply: as many as are kept. With more in turn each value would fetch one again
 const REMEMBERED = 1000; // such dictionaries: forged frames can name as many as they like
 
-// The type of Redis' strings, as node-redis maps it to what programs get.
-const buffers = { [36]: Buffer };
+// The types of Redis' strings and maps, as node-redis maps them to what programs get.
+const STRING = 36;
+const MAP = 37;
+const buffers = { [STRING]: Buffer };
 
 const isIORedis = (client) => typeof client.getBuffer === 'function';
 
@@ -82,7 +84,7 @@ class Values {
 
   /** What a reply of Buffers says; at names a value by its index or field in the reply. Values follow each other: the first one that fails is the last. */
   async reply(reply, text, at, batch = { decoded: 0 }, part = undefined) {
-    if (Buffer.isBuffer(reply)) {
+    if (ArrayBuffer.isView(reply)) { // a hash can have Buffer as its prototype
       try {
         return await this.value(reply, text, batch);
       } catch (e) {
@@ -271,18 +273,23 @@ export function plainIORedis(client, options = {}) {
   });
 }
 
-/** A reply of Buffers as programs without a type mapping get it. */
-function textual(reply) {
-  if (Buffer.isBuffer(reply)) return reply.toString();
-  if (Array.isArray(reply)) return reply.map(textual);
-  if (reply === null || typeof reply !== 'object' || reply instanceof Error) return reply;
-  if (reply instanceof Map) return new Map([...reply].map((pair) => pair.map(textual)));
-  if (reply instanceof Set) return new Set([...reply].map(textual));
-  return fieldsOf(Object.entries(reply).map(([field, value]) => [field, textual(value)]));
+/** A reply of Buffers and Maps as node-redis decodes it by another type mapping. */
+function decoded(reply, mapping) {
+  const part = (value) => decoded(value, mapping);
+  if (ArrayBuffer.isView(reply)) return mapping[STRING] === Buffer ? reply : reply.toString();
+  if (Array.isArray(reply)) return reply.map(part);
+  if (reply instanceof Set) return new Set([...reply].map(part));
+  if (reply === null || typeof reply !== 'object' || reply instanceof Error || reply instanceof String) return reply;
+  const entries = [...(reply instanceof Map ? reply : Object.entries(reply))].map((pair) => pair.map(part));
+  return mapping[MAP] === Map && reply instanceof Map ? new Map(entries) : Object.fromEntries(entries);
 }
 
-/** The class of node-redis' queues, which reads what is in them. */
-function readingMulti(Multi, values, text) {
+/** The hash of a reply as programs get it. */
+const hashOf = (content, mapping) => (content instanceof Map && mapping[MAP] !== Map ? fieldsOf(content) : content);
+
+/** The class of node-redis' queues, which reads what is in them. mapping is that of replies to programs. */
+function readingMulti(Multi, values, mapping) {
+  const text = mapping[STRING] !== Buffer;
   const isRead = ({ args }) => READS.has(String(args[0]).toLowerCase());
   return class extends Multi {
     #queue = [];
@@ -296,6 +303,12 @@ function readingMulti(Multi, values, text) {
           throw new UnreadableError('node-redis decodes the replies of EXEC as text: read with execAsPipeline, or outside of the transaction');
         }
         this.#queue = [...queue];
+        for (const command of queue) {
+          const { transformReply = (reply) => reply } = command;
+          command.transformReply = (reply, preserve, sent) => (isRead(command)
+            ? transformReply(decoded(reply, { ...mapping, ...buffers }), preserve, sent)
+            : transformReply(decoded(reply, mapping), preserve, mapping));
+        }
         return send(...args);
       };
       super(taking(executeMulti, true), taking(executePipeline, false), ...rest);
@@ -311,10 +324,10 @@ function readingMulti(Multi, values, text) {
 
     #plain(replies) {
       const batch = { decoded: 0 };
-      return inTurn(match(replies, this.#queue), (reply, i) => {
+      return inTurn(match(replies, this.#queue), async (reply, i) => {
         const [name, ...args] = this.#queue[i].args;
-        if (isRead(this.#queue[i])) return values.reply(reply, text, describe(String(name).toLowerCase(), args, true), batch);
-        return text ? textual(reply) : reply;
+        if (!isRead(this.#queue[i])) return reply;
+        return hashOf(await values.reply(reply, text, describe(String(name).toLowerCase(), args, true), batch), mapping);
       });
     }
   };
@@ -330,10 +343,13 @@ const mappingOf = (client) => client._commandOptions?.typeMapping ?? client.comm
 
 export function plainNodeRedis(client, { returnBuffers = asksBuffers(mappingOf(client), false), ...options } = {}) {
   const values = new Values(client, options);
-  const mapped = client.withTypeMapping({ ...mappingOf(client), ...buffers });
-  const text = !returnBuffers;
-  const Multi = readingMulti(mapped.Multi ?? Object, values, text);
-  const reading = Object.create(mapped, { Multi: { value: Multi } });
+  const mapping = { ...mappingOf(client), [STRING]: returnBuffers ? Buffer : String };
+  const sent = { ...mapping, ...buffers };
+  if (sent[MAP] !== Array) sent[MAP] = Map; // node-redis would take a Buffer in __proto__ as the object's prototype
+  const mapped = client.withTypeMapping(sent);
+  const Multi = readingMulti(mapped.Multi ?? Object, values, mapping);
+  const execute = (fn) => mapped.execute((pooled) => fn(pooled.withTypeMapping(sent))); // of a pool
+  const reading = Object.create(mapped, { Multi: { value: Multi }, execute: { value: execute } });
   return like(client, (name) => {
     if (name === 'multi' || name === 'MULTI') {
       return (...args) => {
@@ -349,6 +365,6 @@ export function plainNodeRedis(client, { returnBuffers = asksBuffers(mappingOf(c
         return plainNodeRedis(client[name](...args), { ...options, returnBuffers: buffers, registry: values.registry, reader: values.reader });
       };
     }
-    return readOf(name) && (async (...args) => values.reply(await mapped[name](...args), text, describe(name, args, true)));
+    return readOf(name) && (async (...args) => hashOf(await values.reply(await mapped[name](...args), !returnBuffers, describe(name, args, true)), mapping));
   });
 }

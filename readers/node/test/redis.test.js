@@ -2,8 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import util from 'node:util';
 import { Cluster, Redis } from 'ioredis';
-import { createClient, createCluster } from 'redis';
+import { VerbatimString, createClient, createCluster } from 'redis';
 import { UnreadableError } from '../lib/index.js';
 import { Registry, plainIORedis, plainNodeRedis } from '../lib/redis.js';
 import { run, skip } from './writer.js';
@@ -117,6 +118,9 @@ test('ioredis, hashes by a reply transformer', { skip }, () => packed(async (url
     assert.deepEqual((await plainIORedis(client).hgetall('made')).sort(), [['a', value], ['b', 'plain']]); // in any order
     Redis.Command.setReplyTransformer('hgetall', values);
     assert.deepEqual((await plainIORedis(client).hgetall('made')).sort(), ['plain', value]);
+    await client.hset('made', '__proto__', 'x');
+    Redis.Command.setReplyTransformer('hgetall', (reply) => Object.assign({}, Object.fromEntries(pairs(reply)))); // a Buffer as its prototype
+    assert.deepEqual({ ...await plainIORedis(client).hgetall('made') }, { a: value, b: 'plain' });
   } finally {
     Redis.Command._transformer.reply.hgetall = before;
     client.disconnect();
@@ -301,6 +305,76 @@ test('node-redis, hashes in every type', { skip }, () => packed(async (url, valu
   }
 }));
 
+// node-redis makes objects by assignment: a Buffer in __proto__ would be the prototype, with a length that cannot be set.
+test('node-redis, fields of any name', { skip }, () => packed(async (url, value) => {
+  const client = new Redis(url);
+  const stored = await client.getBuffer('first:5');
+  const contents = { a: value, length: '3', ['__proto__']: value };
+  const orders = [['__proto__', 'length', 'a'], ['a', 'length', '__proto__'], ['__proto__', 'a']];
+  await client.config('SET', 'hash-max-listpack-value', 4096); // so that they stay in order
+  for (const fields of orders) {
+    for (const field of fields) await client.hset(`hash${fields}`, field, field === 'length' ? '3' : stored);
+    await client.xadd(`stream${fields}`, '1-0', ...fields.flatMap((field) => [field, 'x']));
+  }
+  client.disconnect();
+  const contentOf = (field, text) => (text ? contents[field] : Buffer.from(contents[field]));
+  for (const RESP of [2, 3]) {
+    for (const typeMapping of [{}, { 37: Map }, { 37: Array }, { 37: Object }, { 36: Buffer }, { 36: Buffer, 37: Map }]) {
+      const options = { url, RESP, commandOptions: { typeMapping } };
+      const clients = await Promise.all([createClient(options), createClient(options).createPool()].map((c) => c.connect()));
+      try {
+        for (const returnBuffers of [undefined, true, false]) {
+          const text = !(returnBuffers ?? 36 in typeMapping);
+          for (const fields of orders) {
+            const pairs = fields.map((field) => [typeMapping[37] === Array && !text ? Buffer.from(field) : field, contentOf(field, text)]);
+            let want = Object.assign(Object.create(null), Object.fromEntries(pairs));
+            if (typeMapping[37] === Map) want = new Map(pairs);
+            if (typeMapping[37] === Array) want = pairs.flat();
+            const why = util.inspect([RESP, typeMapping, returnBuffers, fields]);
+            for (const c of clients) {
+              const r = plainNodeRedis(c, { returnBuffers });
+              assert.deepEqual(await r.hGetAll(`hash${fields}`), want, why);
+              assert.deepEqual(await r.multi().hLen(`hash${fields}`).hGetAll(`hash${fields}`).execAsPipeline(), [fields.length, want], why);
+              if (text && !typeMapping[36]) {
+                assert.deepEqual(await r.multi().xRange(`stream${fields}`, '-', '+').execAsPipeline(), [await c.xRange(`stream${fields}`, '-', '+')], why);
+              }
+            }
+          }
+        }
+      } finally {
+        for (const c of clients) c.destroy();
+      }
+    }
+  }
+}));
+
+test('node-redis, other commands in a pipeline', { skip }, () => packed(async (url, value) => {
+  const commands = [
+    ['configGet', 'max*'], ['xInfoStream', 'stream'], ['xInfoGroups', 'stream'], ['xRange', 'stream', '-', '+'], ['xRead', { key: 'stream', id: '0' }],
+    ['hScan', 'plain', '0'], ['hRandFieldCountWithValues', 'plain', 1], ['zRangeWithScores', 'sorted', 0, -1], ['zScore', 'sorted', 'a'], ['sMembers', 'set'],
+    ['commandDocs', 'get'], ['functionList'], ['lRange', 'list', 0, -1], ['eval', 'return {1, {"a"}}'], ['sendCommand', ['CONFIG', 'GET', 'maxmemory']],
+    ['sendCommand', ['LATENCY', 'DOCTOR']], ['geoPos', 'geo', 'a'],
+  ];
+  const maps = [{}, { 37: Map }, { 37: Array }, { 37: Object, 61: VerbatimString }, { 44: String, 126: Set }];
+  for (const RESP of [2, 3]) {
+    for (const typeMapping of [...maps, ...maps.map((mapping) => ({ ...mapping, 36: Buffer }))]) {
+      const client = await createClient({ url, RESP, commandOptions: { typeMapping } }).connect();
+      const fill = (multi) => commands.reduce((queue, [name, ...args]) => queue[name](...args), multi);
+      try {
+        await client.multi().xAdd('stream', '1-0', { a: 'b' }).xGroupCreate('stream', 'group', '0').hSet('plain', { a: 'b' })
+          .zAdd('sorted', { score: 0.1, value: 'a' }).sAdd('set', 'm').rPush('list', 'x').geoAdd('geo', { longitude: 1, latitude: 2, member: 'a' }).exec();
+        const r = plainNodeRedis(client);
+        const [bare, read] = [await fill(client.multi()).execAsPipeline(), await fill(r.multi()).get('first:5').execAsPipeline()];
+        assert.equal(text(read.pop()), value);
+        assert.deepEqual(read, bare, util.inspect([RESP, typeMapping]));
+        await client.del(['stream', 'plain', 'sorted', 'set', 'list', 'geo']);
+      } finally {
+        client.destroy();
+      }
+    }
+  }
+}));
+
 test('node-redis, values as Buffers', { skip }, () => packed(async (url, value) => {
   const typeMapping = { 36: Buffer };
   const [client, mapped] = [createClient({ url }), createClient({ url, commandOptions: { typeMapping } })];
@@ -385,13 +459,18 @@ test('node-redis, cluster', { skip }, async () => {
   for await (const phase of run('fleet', 'cluster')) {
     const options = { rootNodes: [{ url: phase.url }] };
     const client = await createCluster(options).connect();
-    const mapped = await createCluster({ ...options, defaults: { commandOptions: { typeMapping: { 36: Buffer } } } }).connect();
+    const mapped = await createCluster({ ...options, RESP: 3, defaults: { commandOptions: { typeMapping: { 36: Buffer, 37: Map } } } }).connect();
     try {
       const r = plainNodeRedis(client);
       await checkNodeRedis(r, phase, false);
       const [[key, value]] = split(phase)[0];
       await assert.rejects(r.multi().get(key).execAsPipeline(), { name: 'UnreadableError', message: /decoded its bytes as text/ });
-      assert.deepEqual(await plainNodeRedis(mapped).multi().set(`{${key}}`, 'x').get(key).execAsPipeline(), ['OK', text(value)]);
+      const hash = `{${key}}`;
+      await client.hSet(hash, new Map([['__proto__', 'x'], ['length', '3']]));
+      const fields = Object.assign(Object.create(null), { ['__proto__']: 'x', length: '3' });
+      const replies = await plainNodeRedis(mapped).multi().hLen(hash).get(key).hGetAll(hash).execAsPipeline();
+      assert.deepEqual(replies, [2, text(value), fields]);
+      await client.del(hash);
     } finally {
       client.destroy();
       mapped.destroy();
