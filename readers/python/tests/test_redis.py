@@ -289,6 +289,34 @@ def test_damaged(fleet, protocol):
         pipe.reset()
 
 
+def test_client_side_caching(fleet):
+    url, values = packed(fleet)
+    cache = pytest.importorskip("redis.cache")
+    with redis.Redis.from_url(url) as client:
+        major, minor = client.info("server")["redis_version"].split(".")[:2]
+        if (int(major), int(minor)) < (7, 4):
+            pytest.skip("redis-py caches from Redis 7.4 on")
+        stored = client.get("first:5")
+        client.hset("fields", "f", stored)
+        value, options = values["first:5"], {"protocol": 3, "cache_config": cache.CacheConfig()}
+        for decoding in ({}, {"decode_responses": True, "encoding_errors": "surrogateescape"}):
+            field, want = ("f", value.decode()) if decoding else (b"f", value)
+            with Plain(redis.Redis.from_url(url, **options, **decoding)) as r:
+                for _ in range(2):
+                    assert r.get("first:5") == r.hget("fields", "f") == want
+                    assert r.mget("first:5", "none") == [want, None] and r.hmget("fields", ["f"]) == r.hvals("fields") == [want]
+                    assert r.hgetall("fields") == {field: want}
+                    assert r.pipeline().get("first:5").hgetall("fields").execute() == [want, {field: want}]
+                client.set("first:5", "new")
+                client.hset("fields", "f", "new")
+                new = "new" if decoding else b"new"
+                while (r.get("first:5"), r.hget("fields", "f")) != (new, new):  # until the invalidations are there
+                    pass
+                client.set("first:5", stored)
+                client.hset("fields", "f", stored)
+        assert Plain(redis.Redis.from_url(url, **options)).getdel("first:5") == value
+
+
 def test_mirrors(fleet):
     for phase in fleet:
         if phase["phase"] != "the first dictionary":
@@ -354,7 +382,8 @@ class Fake:
     def get(self, key):
         return bytes.fromhex("ba1e2543f4785634120478787878")  # of the dictionary 12345678
 
-    def execute_command(self, *args, **_):
+    def execute_command(self, *args, keys, **_):  # caching clients need keys
+        assert keys == [args[1]]
         self.asked.append(args)
         return self.content
 

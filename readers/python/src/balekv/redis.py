@@ -294,8 +294,9 @@ class AsyncPlain(_Plain):
         await self.client.__aexit__(*exc)  # whose aclose came with version 5.0.1
 
 
-# A dictionary, and one byte more, by which a longer value is found out.
-_RANGE = (0, MAX_DICTIONARY)
+def _dictionary(client: Any, key: str) -> Any:
+    """A dictionary, and one byte more, by which a longer value is found out. Clients that cache want keys."""
+    return client.execute_command("GETRANGE", key, 0, MAX_DICTIONARY, keys=[key], **{NEVER_DECODE: True})
 
 
 def _run(reads: Reads) -> Any:
@@ -303,7 +304,7 @@ def _run(reads: Reads) -> Any:
         client, key = next(reads)
         while True:
             try:
-                content = client.execute_command("GETRANGE", key, *_RANGE, **{NEVER_DECODE: True})
+                content = _dictionary(client, key)
             except Exception as e:
                 client, key = reads.throw(e)
             else:
@@ -317,7 +318,7 @@ async def _run_async(reads: Reads) -> Any:
         client, key = next(reads)
         while True:
             try:
-                content = await client.execute_command("GETRANGE", key, *_RANGE, **{NEVER_DECODE: True})
+                content = await _dictionary(client, key)
             except Exception as e:
                 client, key = reads.throw(e)
             else:
