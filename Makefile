@@ -16,7 +16,7 @@ SERVER_PACKAGES ?= $(shell grep -rlE --include='*_test.go' '"github.com/balekv/b
 
 # Tests that take long, for they run whole sessions, build programs, measure, or look at pages: make test leaves them out, make long
 # runs them, wherever there is one of that name.
-LONG_NAMES := DocumentedCommands|Durability|AdviceIsFollowed|UnlikeHashes|StudiesAreKnown|NextLinesCompile|Hostile|ForbiddenCommands|ReadingTakesLittleMemory|PasswordSources|NoSecretIsShown|FilesAreTheUsers|Signals|MigrateBesidePrograms|FleetRollsOver|LongNames|BenchHTMLInBrowser|AdviceHTMLInBrowser|BehindALink|Clients|CoordinatedOmission|Forms|HopelessRate|Observer|Sweep|PortTakenMeanwhile|TrainOnCorpora|TrainBeatsDefaults|NothingIsLeftBehind|Rates|Campaign|FleetMigrates|ThousandShards|FindsPatterns|OddKeySpaces|OneLoad|BadDictionaries|LimitAtRandom|SavingsWithoutCgo|ReportsFitTerminals|Schemas|CommandsAreThoseOfPrograms|ModelOfUnknownServer|BaleIsNoProgram|AdvisedDictionariesAreTrained|ExamplePrograms|Fill|LimitOfOddEndpoints|LimitFindsTheCapacity|LimitIsWorse|Operations|LimitsOfRivals|SlotProof|ReadSlots|PagesBySize|SlotsOfLongNames|StreamInBoundedMemory|AdviceHTMLIsOnePage|AdviceHTMLByKeyboard|HotKeys|HotKeysOfMasters|Redis|ReadsAreThoseOfOthers|Together|PackedTogether|PackedAlready|RefusedDictionary|BetterExcludes|BetterDictionary|IntervalsHoldTheTruth|Encoder|DecoderReadsLibrary|TrainersInGo|ShowLargeValues|Make|Sized|VerifyNoticesDamage|ManyStates|NoSecretInAnotherPlace|Drawn|FitsIn32Bits
+LONG_NAMES := DocumentedCommands|Durability|AdviceIsFollowed|UnlikeHashes|StudiesAreKnown|NextLinesCompile|Hostile|ForbiddenCommands|ReadingTakesLittleMemory|PasswordSources|NoSecretIsShown|FilesAreTheUsers|Signals|MigrateBesidePrograms|FleetRollsOver|LongNames|BenchHTMLInBrowser|AdviceHTMLInBrowser|BehindALink|Clients|CoordinatedOmission|Forms|HopelessRate|Observer|Sweep|PortTakenMeanwhile|TrainOnCorpora|TrainBeatsDefaults|NothingIsLeftBehind|Rates|Campaign|FleetMigrates|ThousandShards|FindsPatterns|OddKeySpaces|OneLoad|BadDictionaries|LimitAtRandom|SavingsWithoutCgo|ReportsFitTerminals|Schemas|CommandsAreThoseOfPrograms|ModelOfUnknownServer|BaleIsNoProgram|AdvisedDictionariesAreTrained|ExamplePrograms|Fill|LimitOfOddEndpoints|LimitFindsTheCapacity|LimitIsWorse|Operations|LimitsOfRivals|SlotProof|ReadSlots|PagesBySize|SlotsOfLongNames|StreamInBoundedMemory|AdviceHTMLIsOnePage|AdviceHTMLByKeyboard|HotKeys|HotKeysOfMasters|Redis|ReadsAreThoseOfOthers|Together|PackedTogether|PackedAlready|RefusedDictionary|BetterExcludes|BetterDictionary|IntervalsHoldTheTruth|Encoder|DecoderReadsLibrary|TrainersInGo|ShowLargeValues|Make|Sized|VerifyNoticesDamage|ManyStates|NoSecretInAnotherPlace|Drawn|FitsIn32Bits|GuideACL|NearMetrics|NearProtobuf|BudgetsOfRivals|ValuesOfRivals
 LONG := ^Test($(LONG_NAMES))$$|^TestScripts$$/^(advise|bench-embedded|bench-results|dict|migrate|study|train)$$
 # Those of them that do things at once: the race detector has them, too.
 LONG_AT_ONCE := Profiles|ThroughTwemproxy|Mix|ClusterChanges|SharedGC|Share|Shared|LateAnswer|Install|InstallReplicas|NodesCluster|ReplicasOfCluster|ReplicasBehind|DictStoreAsksMasters|Differential|PoolDifferential|ClusterDescribed
@@ -29,12 +29,12 @@ COMPUTING := ^Test(Study|HostileDescriptions|LostWritesFailTheCell|Interferes|To
 
 .PHONY: test long vet race fuzz bench figures lint servers servers-fetch campaign mutants release tidy
 
-# Every module's tests, vet, and the import rules (internal/lint), but for those that take long. Most wait for servers, so that
-# more packages than processors are tested at once. Each package is vetted once, and with all of vet.
-test: vet
+# The tests and the import rules (internal/lint), but for those that take long. Most wait for servers, so that more packages than
+# processors are tested at once. The examples and the rivals take a minute to compile, and make long has their tests.
+test:
 	@command -v redis-server >/dev/null || echo "There is no redis-server in PATH (Debian: apt-get install redis-server): tests that need a real one are left out."
 	@echo "Left out: tests that take long (make long)."
-	go test -vet=off -timeout=10m -p 4 -parallel 4 -skip='$(ALL_LONG)' $(GOTESTFLAGS) $(PACKAGES)
+	go test -vet=off -timeout=10m -p 4 -parallel 4 -skip='$(ALL_LONG)' $(GOTESTFLAGS) $(filter-out ./examples/% ./testkit/rivals/%,$(PACKAGES))
 
 # The tests that make test leaves out.
 long:
@@ -101,7 +101,7 @@ bench:
 	@set -e; for m in $(MODULES); do (cd $$m && go test -run '^$$' -bench . -benchmem ./...); done
 
 # Every module gets the version, in one commit with a tag for each. It pushes nothing: make release VERSION=v0.1.0
-release: test
+release: vet test
 	.ci/release $(VERSION)
 
 # go.mod and go.sum of every module, as go mod tidy writes them.

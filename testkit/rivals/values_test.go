@@ -82,8 +82,8 @@ const (
 	trainings = 1 << 20 // number of the first account that dictionaries are trained on
 )
 
-// TestValues: the values have their claimed lengths.
-func TestValues(t *testing.T) {
+// TestValuesOfRivals: the values have their claimed lengths.
+func TestValuesOfRivals(t *testing.T) {
 	sum := 0
 	for i := range values {
 		b, err := json.Marshal(newAccount(i))
