@@ -185,7 +185,7 @@ func TestLargeReplies(t *testing.T) {
 		}
 	}
 	// More than PackerOptions.Budget, which is for values that are held.
-	half := strings.Repeat("\x00", 512<<10)
+	half := string(noise[:32<<10]) + strings.Repeat("\x00", 480<<10)
 	talk(t, c, wire("SET", "user:half", half), "+OK\r\n")
 	const halves = 600
 	if _, err := io.WriteString(c, wire(append([]string{"MGET"}, slices.Repeat([]string{"user:half"}, halves)...)...)); err != nil {
@@ -218,6 +218,102 @@ func TestLargeReplies(t *testing.T) {
 		t.Error(regexp.MustCompile("(?m)^bale_proxy_unpack_errors_total .*$").FindString(text))
 	}
 	talk(t, dial(t, addr), wire("MGET", "user:bad"), "-BALE a value in scope cannot be unpacked")
+}
+
+// TestInflatedReply: few stored bytes do not become a reply without an end. It is an error if all
+// of it is held before anything is sent. Else the connection ends at the limit.
+func TestInflatedReply(t *testing.T) {
+	packer, err := bale.NewPacker(bale.PackerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	zeros := func(n int) (packed, reply string) {
+		b, err := packer.Pack(nil, make([]byte, n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b), fmt.Sprintf("$%d\r\n%s\r\n", n, make([]byte, n))
+	}
+	const inflated = "-BALE the reply decodes to more than 256 MiB"
+	t.Run("held", func(t *testing.T) {
+		packed, reply := zeros(32 << 20)
+		addr, server, _ := proxied(t, nil)
+		fields := []string{"HSET", "user:h"}
+		for i := range 9 {
+			fields = append(fields, fmt.Sprint("f", i), packed)
+		}
+		do(t, server, fields...)
+		do(t, server, "SET", "user:1", packed)
+		do(t, server, "RPUSH", "ids", "1", "1", "1", "1", "1", "1", "1", "1", "1")
+		f, keys := slices.Repeat([]string{"f1"}, 9), slices.Repeat([]string{"user:1"}, 9)
+		for _, command := range [][]string{
+			{"HGETALL", "user:h"}, {"HVALS", "user:h"}, {"HSCAN", "user:h", "0", "COUNT", "100"}, {"HRANDFIELD", "user:h", "9", "WITHVALUES"},
+			append([]string{"HMGET", "user:h"}, f...), append([]string{"MGET"}, keys...), {"SORT", "ids", "BY", "nosort", "GET", "#", "GET", "user:*"},
+		} {
+			for _, hello := range []string{"2", "3"} {
+				c := dial(t, addr)
+				few := wire("MGET", "user:1", "user:1")
+				if _, err := io.WriteString(c, wire("CLIENT", "REPLY", "SKIP")+wire("HELLO", hello)+wire(command...)+few+wire("PING")); err != nil {
+					t.Fatal(err)
+				}
+				r := bufio.NewReader(c)
+				if line, err := r.ReadString('\n'); !strings.HasPrefix(line, inflated) {
+					t.Fatalf("%s in RESP%s: %.100q, %v", command[0], hello, line, err)
+				}
+				n, err := io.CopyN(io.Discard, r, int64(len("*2\r\n")+2*len(reply)))
+				if line, _ := r.ReadString('\n'); line != "+PONG\r\n" {
+					t.Errorf("%s in RESP%s: %d bytes, then %.100q, %v", command[0], hello, n, line, err)
+				}
+			}
+		}
+		// In EXEC it is the error of a command. Eight values are 256 MiB.
+		gets := strings.Repeat(wire("GET", "user:1"), 8)
+		c := dial(t, addr)
+		talk(t, c, wire("MULTI")+wire("HGETALL", "user:h")+gets+wire("GET", "user:1")+wire("PING")+wire("EXEC")+gets+wire("PING"), "+OK\r\n"+strings.Repeat("+QUEUED\r\n", 11)+"*11\r\n")
+		r := bufio.NewReader(c)
+		for _, want := range []string{inflated, "", inflated, "+PONG\r\n", "", "+PONG\r\n"} {
+			if want == "" {
+				if n, err := io.CopyN(io.Discard, r, int64(8*len(reply))); err != nil {
+					t.Fatalf("%d bytes, %v", n, err)
+				}
+			} else if line, err := r.ReadString('\n'); !strings.HasPrefix(line, want) {
+				t.Fatalf("in EXEC: %.100q, %v; want %q", line, err, want)
+			}
+		}
+	})
+	t.Run("shared", func(t *testing.T) { // of each reply alone
+		packed, reply := zeros(32 << 20)
+		addr, server, _ := proxied(t, func(o *Options) { o.Pool = 1 })
+		do(t, server, "SET", "user:1", packed)
+		c := dial(t, addr)
+		for range 9 {
+			talk(t, c, wire("GET", "user:1"), reply)
+		}
+	})
+	t.Run("passing", func(t *testing.T) {
+		packed, reply := zeros(2 << 20)
+		var notes lines
+		addr, server, _ := proxied(t, func(o *Options) { o.MaxRequest, o.MaxMemory, o.Metrics, o.Err = 1<<20, 4<<20, ":0", &notes })
+		url := regexp.MustCompile(`http://\S+/`).FindString(notes.await(t, "metrics are at ")) + "metrics"
+		do(t, server, "MSET", "user:plain", strings.Repeat("x", 2<<20), "user:1", packed) // which is more than is held
+		for name, send := range map[string]string{
+			"command":     wire(append([]string{"MGET", "user:plain"}, slices.Repeat([]string{"user:1"}, 200)...)...),
+			"transaction": wire("MULTI") + strings.Repeat(wire(append([]string{"MGET", "user:plain"}, slices.Repeat([]string{"user:1"}, 50)...)...), 4) + wire("EXEC"),
+		} {
+			c := dial(t, addr)
+			if _, err := io.WriteString(c, send+wire("QUIT")); err != nil {
+				t.Fatal(err)
+			}
+			n, err := io.Copy(io.Discard, c)
+			if most := int64(128*len(reply) + 10<<20); err != nil || n > most || n < 256<<20 {
+				t.Errorf("%s: %d bytes, %v; want 256 MiB", name, n, err)
+			}
+		}
+		notes.await(t, "ends a connection: a value in a reply that is too large to be held cannot be unpacked: the reply decodes to more than 256 MiB")
+		if _, text := ask(t, url, ""); !strings.Contains(text, "\nbale_proxy_unpack_errors_total 2\n") {
+			t.Error(regexp.MustCompile("(?m)^bale_proxy_unpack_errors_total .*$").FindString(text))
+		}
+	})
 }
 
 // TestLargeReplyGivesBack: a client that stalls in the middle of a large reply does not hold the
@@ -724,6 +820,7 @@ func TestGrowth(t *testing.T) {
 		"large values": {
 			func(c *client, _ *outbox) bool {
 				batch := packer.Batch()
+				c.growth = growth{} // each is a reply of its own
 				_, err := c.unpack(&batch, packed)
 				return err == nil
 			},

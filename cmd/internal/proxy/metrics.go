@@ -120,7 +120,7 @@ func (p *proxy) metrics() []byte {
 	one("passed_large_values_total", "counter", "Values above --max-request that passed unpacked.", c.large.Load())
 	one("unpacked_values_total", "counter", "Values that were unpacked.", c.unpacked.Load())
 	one("pack_errors_total", "counter", "Commands refused because a value could not be packed.", c.bad.Load())
-	one("unpack_errors_total", "counter", "Replies replaced by an error because a value could not be unpacked.", c.lost.Load())
+	one("unpack_errors_total", "counter", "Replies replaced by an error because a value could not be unpacked, or because they decode to too much.", c.lost.Load())
 	one("scripts_total", "counter", "Scripts and functions, which see packed bytes.", c.scripts.Load())
 	one("slow_commands_total", "counter", "Commands that took as long as --slow-log.", c.slow.Load())
 	by("refused_commands_total", "Commands that were refused, by name.", "command", c.refused.all())

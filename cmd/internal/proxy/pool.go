@@ -378,7 +378,7 @@ func (s *shared) receive(l *link, c *client) error {
 		}
 		a := l.wait[l.head]
 		s.lock.Unlock()
-		r.dst = a.client.outbox
+		r.dst, c.growth = a.client.outbox, growth{}
 		if err := c.element(a.expected, false); err != nil {
 			return err
 		}

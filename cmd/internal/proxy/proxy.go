@@ -648,7 +648,8 @@ type client struct {
 	known      atomic.Bool // Redis has served it, so that it is logged in, or need not be
 
 	// Of the replies' side.
-	down *relay
+	down   *relay
+	growth growth // of the reply
 	session
 }
 

@@ -20,6 +20,13 @@ const maxFrame = 64<<20 + 64<<20/6 + 4<<10
 // maxWhole bounds a reply of many values in bytes, stored and decoded, that is held as a whole.
 const maxWhole = 32 << 20
 
+// A reply may decode to maxFree bytes, or to maxTimes the bytes of its packed values if that is
+// more. A frame of a few KiB has 64 MiB, and how many a hash has is not the client's choice.
+const (
+	maxFree  = 256 << 20 // as PackerOptions.Budget
+	maxTimes = 64        // usual values decode to 3 to 10 times
+)
+
 // maxText is the longest error of the proxy in bytes.
 const maxText = 512
 
@@ -29,6 +36,22 @@ const maxClaim = 1 << 20
 // errUnasked: the server sends what belongs to no command. Which reply belongs to which is then
 // unknown.
 var errUnasked = fmt.Errorf("%w: a reply that no command asked for", errMalformed)
+
+// errInflated: a reply decodes to more than it may.
+var errInflated = fmt.Errorf("the reply decodes to more than %d MiB, and to more than %d times its stored bytes; read fewer values at once", maxFree>>20, maxTimes)
+
+// growth is how many bytes the packed values of a reply have, and decode to, so far.
+type growth struct{ stored, decoded uint64 }
+
+// add counts a value. Beyond the limit it reports false, and counts nothing.
+func (g *growth) add(stored int, decoded uint64) bool {
+	after := g.stored + uint64(stored)
+	if decoded > max(maxFree, maxTimes*after)-g.decoded {
+		return false
+	}
+	g.stored, g.decoded = after, g.decoded+decoded
+	return true
+}
 
 // session is the state of a connection as its replies tell it, which come in the order in which the
 // server executes.
@@ -202,6 +225,7 @@ func (c *client) confirmation(word string, e expected, waits bool) error {
 // answer forwards the reply to a command.
 func (c *client) answer(e expected, kind byte) error {
 	r := c.down
+	c.growth = growth{} // the replies within that of EXEC count together
 	failed := kind == '-'
 	if c.doubted && failed {
 		word, err := c.ahead(len("-CLUSTERDOWN "))
@@ -443,6 +467,10 @@ func (c *client) failed(err error) {
 		return
 	}
 	c.proxy.counters.lost.Add(1)
+	if errors.Is(err, errInflated) {
+		c.fail("-BALE " + err.Error())
+		return
+	}
 	c.fail(fmt.Sprintf("-BALE a value in scope cannot be unpacked: %v; bale verify finds all of them", err))
 }
 
@@ -475,8 +503,7 @@ func (c *client) value() error {
 type valueError struct{ error }
 
 // single goes past a string that is a value, and puts its content. Of a value that is absent, or a
-// valueError, it puts nothing. The decoded bytes of earlier values of the batch are sent: only what
-// it has fetched counts.
+// valueError, it puts nothing.
 func (c *client) single(batch *bale.Batch) (outcome, error) {
 	r := c.down
 	r.hold()
@@ -515,10 +542,6 @@ func (c *client) single(batch *bale.Batch) (outcome, error) {
 	}
 	stored := r.buf[r.at-2-int(n) : r.at-2]
 	is, err := c.unpack(batch, stored)
-	if errors.Is(err, bale.ErrBudget) {
-		*batch = c.upstream.reader.Batch()
-		is, err = c.unpack(batch, stored)
-	}
 	if err != nil {
 		err = &valueError{err}
 	}
@@ -549,18 +572,26 @@ func (c *client) unpack(batch *bale.Batch, stored []byte) (outcome, error) {
 	r := c.down
 	// The length that a frame claims is charged now. A large one is allocated when the bytes are
 	// there.
-	at := len(r.out)
+	at, grown := len(r.out), c.growth
 	if h.Length <= maxFrame {
+		if !grown.add(len(stored), h.Length) {
+			return kept, errInflated
+		}
 		if n := int(h.Length) + headRoom; n <= maxClaim && !r.room(n) || n > maxClaim && !r.charge(at+n) {
 			return kept, errMemory
 		}
 	}
 	out, err := batch.Unpack(c.ctx, appendHeader(r.out, '$', int(h.Length)), stored)
+	if errors.Is(err, bale.ErrBudget) { // growth is the limit, and the batch that of fetches
+		*batch = c.upstream.reader.Batch()
+		out, err = batch.Unpack(c.ctx, out, stored)
+	}
 	if err != nil {
 		r.grew(out[:at])
 		return kept, err
 	}
 	r.grew(append(out, "\r\n"...))
+	c.growth = grown
 	c.proxy.counters.unpacked.Add(1)
 	return unpacked, nil
 }
@@ -597,7 +628,7 @@ func (c *client) list(e *expected) error {
 	if b == nil {
 		return err
 	}
-	mark := len(r.out)
+	mark, before := len(r.out), c.growth
 	u.most = most
 	_, err = u.list(e.reply, false)
 	if err == nil && u.copied == 0 {
@@ -607,10 +638,13 @@ func (c *client) list(e *expected) error {
 		err = errMemory
 	}
 	if err != nil {
-		r.out = r.out[:mark]
+		r.out, c.growth = r.out[:mark], before
 		if errors.Is(err, errFull) {
-			r.at -= len(b)
-			return u.stream(e.reply)
+			u.at = 0
+			if err = u.weigh(e.reply, false, &before); err == nil {
+				r.at -= len(b)
+				return u.stream(e.reply)
+			}
 		}
 		c.failed(err)
 	}
@@ -686,6 +720,27 @@ func (u *unpacking) streamList(reply rediscmd.Reply, pair bool) error {
 		default:
 			r.room(maxNumber)
 			r.out = append(r.out, u.nothing()...)
+		}
+	}
+	return nil
+}
+
+// weigh goes past the list at u.at, which is held, and reports whether stream would find that its
+// values decode to too much.
+func (u *unpacking) weigh(reply rediscmd.Reply, pair bool, g *growth) error {
+	for i := range u.elements() {
+		switch kind := u.b[u.at]; {
+		case kind == '$' && u.isValue(reply, i):
+			value, _ := u.text()
+			if h, _, ok := frame.Parse(value); ok && !rediscmd.Gone(value) && !g.add(len(value), h.Length) {
+				return errInflated
+			}
+		case u.inner(kind, reply, i, pair):
+			if err := u.weigh(rediscmd.PairValues, reply == rediscmd.PairValues, g); err != nil {
+				return err
+			}
+		default:
+			u.skip()
 		}
 	}
 	return nil
