@@ -88,15 +88,15 @@ func (c *proxyCommand) Run(ctx context.Context, s *cli.Streams) error {
 		},
 		MaxClients: c.MaxClients, MaxRequest: int(c.MaxRequest), MaxMemory: int64(c.MaxMemory), Stall: c.Stall, SlowLog: c.SlowLog, Drain: c.Drain,
 	}
-	if err := o.Check(); err != nil {
-		return err
-	}
 	if c.Check {
+		if err := o.Check(); err != nil {
+			return err
+		}
 		_, err = io.WriteString(s.Out, o.Config.String())
 		return err
 	}
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(o.MemoryGoal())
+		o.MemoryGoal = func(bytes int64) { debug.SetMemoryLimit(bytes) }
 	}
 	return proxy.Run(ctx, o)
 }

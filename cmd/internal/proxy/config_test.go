@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -139,7 +140,10 @@ func TestReload(t *testing.T) {
 	writeConfig(t, path, s2)
 	reload := make(chan os.Signal)
 	var notes lines
-	through, past := clients(t, func(o *Options) { o.ConfigFile, o.Reload, o.Err = path, reload, &notes }, 3)
+	goals := make(chan int64, 100)
+	through, past := clients(t, func(o *Options) {
+		o.ConfigFile, o.Reload, o.Err, o.MemoryGoal = path, reload, &notes, func(bytes int64) { goals <- bytes }
+	}, 3)
 	ctx := t.Context()
 	d := activated(t, past, big("a dictionary"))
 	var load sync.WaitGroup
@@ -190,6 +194,17 @@ func TestReload(t *testing.T) {
 	}
 	stop()
 	load.Wait()
+	// Each group has encoders of its own.
+	writeConfig(t, path, `{"groups":[{"match":["user:*"],"compress":"s2"},{"match":["cart:*"],"compress":"zstd:11"}]}`)
+	reload <- syscall.SIGHUP
+	notes.await(t, "2 groups")
+	close(goals)
+	first, last := <-goals, int64(0)
+	for last = range goals {
+	}
+	if want := first + 40<<20*int64(runtime.GOMAXPROCS(0)); last != want {
+		t.Errorf("the memory goal is %d bytes, want %d", last, want)
+	}
 }
 
 // lines keeps what is written, and may be read meanwhile.

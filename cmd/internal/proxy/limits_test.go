@@ -871,7 +871,7 @@ func TestMemoryGoal(t *testing.T) {
 			test.want += int64(len(groups)*runtime.GOMAXPROCS(0)) * 40 << 20
 		}
 		o := Options{MaxMemory: test.memory, MaxClients: test.clients, Config: Config{Groups: groups}}
-		if got := o.MemoryGoal(); got != test.want {
+		if got := o.goal(); got != test.want {
 			t.Errorf("%d bytes and %d clients: %d, want %d", test.memory, test.clients, got, test.want)
 		}
 	}

@@ -79,6 +79,10 @@ type Options struct {
 	// Reload, if not nil, asks to read ConfigFile again. One that cannot be used changes nothing.
 	Reload <-chan os.Signal
 
+	// MemoryGoal, if not nil, receives how many bytes the process should take, garbage included: at
+	// the start, and after each Reload.
+	MemoryGoal func(bytes int64)
+
 	// Listening, if not nil, receives the address when the proxy accepts connections.
 	Listening func(net.Addr)
 
@@ -115,10 +119,9 @@ func (o *Options) Check() (err error) {
 	return nil
 }
 
-// MemoryGoal is how many bytes the process should take, garbage included. Without a goal Go lets
-// garbage grow to as much as is in use, and beyond on a busy machine. The goal is above what can be
-// in use, or Go would collect all the time.
-func (o *Options) MemoryGoal() int64 {
+// goal is that of the memory. Without one Go lets garbage grow to as much as is in use, and beyond
+// on a busy machine. It is above what can be in use, or Go would collect all the time.
+func (o *Options) goal() int64 {
 	const (
 		base      = 64 << 20 // dictionaries, and what is small
 		perClient = 64 << 10 // two buffers of 16 KiB, and two goroutines with theirs
@@ -141,6 +144,10 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err := o.Check(); err != nil {
 		return err
 	}
+	if o.MemoryGoal == nil {
+		o.MemoryGoal = func(int64) {}
+	}
+	o.MemoryGoal(o.goal())
 	o.Login.LargestString = largestString
 	p := &proxy{options: o, memory: memory{max: o.MaxMemory}, clients: map[*client]bool{}, leaving: map[*client]bool{}}
 	if o.Cluster {
@@ -450,6 +457,7 @@ func (p *proxy) reload(ctx context.Context) error {
 		}
 	}
 	p.options.Config = c
+	p.options.MemoryGoal(p.options.goal())
 	p.options.Notef("has read %s: %d groups", p.options.ConfigFile, len(c.Groups))
 	return nil
 }
