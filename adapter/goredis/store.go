@@ -27,7 +27,7 @@ type Store struct {
 
 	// auto is the client if it is one, else nil. It does not heed the context of a queued command.
 	auto   *redis.AutoPipeliner
-	writes adapters.Writes // of auto
+	calls  adapters.Calls // of auto
 	script adapters.Script
 }
 
@@ -41,7 +41,8 @@ var _ bale.Store = (*Store)(nil)
 //
 // With a [redis.AutoPipeliner], a call ends with its context, and its command stays until the
 // client's own timeouts: later writes of its key wait for it. AutoPipelineOptions.MaxQueuedCommands
-// bounds these commands. For a context that can end, a write takes a goroutine, and so does a read
+// bounds these commands. When they hold 16 MiB and the server does not answer, further ones fail at
+// once with [ErrHung]. For a context that can end, a write takes a goroutine, and so does a read
 // with the blocking face. Its client must not read from replicas, and a [dict.Registry] needs the
 // client itself: go-redis does not show the one of an AutoPipeliner.
 //
@@ -60,18 +61,20 @@ func (s *Store) process(ctx context.Context, cmd redis.Cmder, written ...string)
 	if s.auto == nil {
 		return s.send(ctx, cmd)
 	}
+	call := adapters.Call{Writes: written, Bytes: adapters.CommandSize}
 	if ctx.Done() != nil {
 		args := cmd.Args()
 		for i, a := range args {
 			if value, ok := a.([]byte); ok {
 				args[i] = bytes.Clone(value)
+				call.Bytes += len(value)
 			}
 		}
 		if len(written) == 0 && !s.auto.IsBlocking() {
 			return s.auto.Submit(ctx, cmd).WaitContext(ctx)
 		}
 	}
-	_, err := adapters.Write(ctx, &s.writes, written, func() (struct{}, error) { return struct{}{}, s.send(ctx, cmd) })
+	_, err := adapters.Send(ctx, &s.calls, call, func() (struct{}, error) { return struct{}{}, s.send(ctx, cmd) })
 	return err
 }
 
@@ -197,7 +200,7 @@ func (s *Store) SetMany(ctx context.Context, items []bale.Item) error {
 	for i, item := range items {
 		keys[i] = item.Key
 	}
-	if err := s.writes.Wait(ctx, keys...); err != nil {
+	if err := s.calls.Wait(ctx, keys...); err != nil {
 		return err
 	}
 	next := 0
@@ -295,7 +298,7 @@ func (s *Store) Delete(ctx context.Context, keys []string) (int, error) {
 	if len(keys) == 0 {
 		return 0, nil
 	}
-	if err := s.writes.Wait(ctx, keys...); err != nil {
+	if err := s.calls.Wait(ctx, keys...); err != nil {
 		return 0, err
 	}
 	if s.oneServer {
@@ -315,7 +318,7 @@ func (s *Store) Touch(ctx context.Context, key string, e bale.Expiry) (bool, err
 	ms, absolute := e.Millis()
 	switch {
 	case ms == 0:
-		if err := s.writes.Wait(ctx, key); err != nil {
+		if err := s.calls.Wait(ctx, key); err != nil {
 			return false, err
 		}
 		// PERSIST says 0 for a key that has no expiry as for one that does not exist.

@@ -19,8 +19,11 @@ var _ dict.Store = (*Store)(nil)
 // Read implements [dict.Store].
 func (s *Store) Read(ctx context.Context, keys ...string) ([][]byte, error) {
 	values := make([][]byte, len(keys))
-	replies := s.masters(ctx, "GETRANGE", keys, "0", strconv.Itoa(frame.MaxDictionarySize))
-	return values, s.each(ctx, "getrange", keys, replies, func(i int, r valkey.ValkeyResult) error {
+	replies, err := s.masters(ctx, "GETRANGE", keys, "0", strconv.Itoa(frame.MaxDictionarySize))
+	if err != nil {
+		return values, err
+	}
+	return values, s.each("getrange", keys, replies, func(i int, r valkey.ValkeyResult) error {
 		v, err := r.AsBytes()
 		if len(v) > 0 {
 			values[i] = v
@@ -30,15 +33,15 @@ func (s *Store) Read(ctx context.Context, keys ...string) ([][]byte, error) {
 }
 
 // masters sends a command for each key to its master.
-func (s *Store) masters(ctx context.Context, command string, keys []string, args ...string) []valkey.ValkeyResult {
+func (s *Store) masters(ctx context.Context, command string, keys []string, args ...string) ([]valkey.ValkeyResult, error) {
 	if len(keys) == 0 {
-		return nil
+		return nil, nil
 	}
 	commands := make(valkey.Commands, len(keys))
 	for i, k := range keys {
 		commands[i] = s.masterCommand(command, k, args...)
 	}
-	return doMulti(ctx, s.client, commands)
+	return askMany(ctx, s, commands, part, sendOne, sendMany)
 }
 
 // masterCommand makes a command that the client does not take for one that replicas may answer.
@@ -49,7 +52,11 @@ func (s *Store) masterCommand(command, key string, args ...string) valkey.Comple
 // Refresh implements [dict.Store].
 func (s *Store) Refresh(ctx context.Context, keys ...string) ([]bool, error) {
 	there := make([]bool, len(keys))
-	return there, s.each(ctx, "touch", keys, s.masters(ctx, "TOUCH", keys), func(i int, r valkey.ValkeyResult) (err error) {
+	replies, err := s.masters(ctx, "TOUCH", keys)
+	if err != nil {
+		return there, err
+	}
+	return there, s.each("touch", keys, replies, func(i int, r valkey.ValkeyResult) (err error) {
 		there[i], err = r.AsBool()
 		return err
 	})
@@ -59,7 +66,13 @@ func (s *Store) Refresh(ctx context.Context, keys ...string) ([]bool, error) {
 func (s *Store) EvictionPolicy(ctx context.Context) (policy string, maxmemory int64, err error) {
 	var infos []string
 	for _, node := range s.client.Nodes() {
-		info, err := node.Do(ctx, node.B().Info().Section("memory").Build().Pin()).ToString()
+		r, err := read(ctx, s, 0, 1, node.B().Info().Section("memory").Build().Pin(), func(ctx context.Context, _ valkey.Client, c valkey.Completed) (valkey.ValkeyResult, error) {
+			return sendOne(ctx, node, c)
+		})
+		if err != nil {
+			return "", 0, err
+		}
+		info, err := r.ToString()
 		if err != nil {
 			return "", 0, err
 		}
@@ -76,7 +89,8 @@ var (
 // Swap implements [bale.Store] and [dict.Store].
 func (s *Store) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
 	args := adapters.SwapArguments(old, value, ttl)
-	return write(ctx, s, []string{key}, func(ctx context.Context) (bool, error) {
+	call := adapters.Call{Writes: []string{key}, Bytes: len(old) + len(value), Part: part(s.masterCommand("GET", key))}
+	return write(ctx, s, call, func(ctx context.Context) (bool, error) {
 		return s.script.Run(func(whole bool) (bool, error) {
 			script := swap
 			if whole {
@@ -89,7 +103,11 @@ func (s *Store) Swap(ctx context.Context, key string, old, value []byte, ttl tim
 
 // Notify implements [dict.Store].
 func (s *Store) Notify(ctx context.Context, channel, message string) error {
-	return s.client.Do(ctx, s.client.B().Publish().Channel(channel).Message(message).Build().Pin()).Error()
+	r, err := s.ask(ctx, s.client.B().Publish().Channel(channel).Message(message).Build().Pin())
+	if err != nil {
+		return err
+	}
+	return r.Error()
 }
 
 // Listen implements [dict.Store].

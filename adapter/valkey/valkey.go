@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,17 +41,32 @@ type StoreOptions struct {
 // of them for a command. So a write takes a goroutine if its context can end, and later writes of
 // its keys wait for it.
 //
+// While a connection's queue is full, the client does not heed a context. So a read takes a
+// goroutine while its server does not answer, or if 512 calls of the Store are in flight. Other
+// commands in the client do not count, and this needs valkey.ClientOption.RingScaleEachConn at its
+// default or above. A read that is alone on its connection ends with the context's deadline, but
+// ends with its cancellation only if AlwaysPipelining is set.
+//
+// A call may stay in the client after its context has ended, until the server answers or the client
+// gives up (ConnWriteTimeout). When these calls hold 16 MiB and the server still does not answer,
+// further calls fail at once with [ErrHung]. On a cluster, calls to other servers go on, except for
+// writes of several keys.
+//
 // Its commands are pinned. Otherwise the client would reuse a command's memory as soon as its call
 // ends. On a connection that breaks, the connection's writer may still read that memory.
 type Store struct {
 	client  valkey.Client
 	options StoreOptions
 	single  bool // all keys are on one server
-	writes  adapters.Writes
+	calls   adapters.Calls
 	script  adapters.Script
 }
 
 var _ bale.Store = (*Store)(nil)
+
+// ErrHung says that a call was not sent: the server does not answer, and too many calls wait for
+// it. See [Store].
+var ErrHung = adapters.ErrHung
 
 // NewStore makes a Store. The client stays the caller's, to be closed after the Store's last use.
 //
@@ -62,14 +78,106 @@ func NewStore(client valkey.Client, o StoreOptions) *Store {
 
 // Get implements [bale.Store].
 func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
-	if adapters.AsksMasters(ctx) {
-		return s.value(s.client.Do(ctx, s.masterCommand("GET", key)))
+	var r valkey.ValkeyResult
+	var err error
+	switch {
+	case adapters.AsksMasters(ctx):
+		r, err = s.ask(ctx, s.masterCommand("GET", key))
+	case s.options.CacheTTL > 0:
+		cached := valkey.CT(s.client.B().Get().Key(key).Cache().Pin(), s.options.CacheTTL)
+		r, err = read(ctx, s, partCached(cached), 1, cached, sendCached)
+	default:
+		r, err = s.ask(ctx, s.client.B().Get().Key(key).Build().Pin())
 	}
-	if s.options.CacheTTL > 0 {
-		r := s.client.DoCache(ctx, s.client.B().Get().Key(key).Cache().Pin(), s.options.CacheTTL)
-		return s.value(r)
+	if err != nil {
+		return nil, err
 	}
-	return s.value(s.client.Do(ctx, s.client.B().Get().Key(key).Build().Pin()))
+	return s.value(r)
+}
+
+// read calls send with commands that write nothing, for n keys. send returns an error if a command
+// has no answer. Usually the client has room, and the read needs no goroutine.
+func read[C, R any](ctx context.Context, s *Store, part, n int, commands C, send func(context.Context, valkey.Client, C) (R, error)) (R, error) {
+	if err := ctx.Err(); err != nil {
+		var none R
+		return none, err
+	}
+	if !s.calls.Direct(part) {
+		call := adapters.Call{Bytes: n * adapters.CommandSize, Part: part}
+		return adapters.Send(ctx, &s.calls, call, func() (R, error) { return send(ctx, s.client, commands) })
+	}
+	r, err := send(ctx, s.client, commands)
+	s.calls.Ended(ctx, part, err)
+	return r, err
+}
+
+// ask is read for one command.
+func (s *Store) ask(ctx context.Context, command valkey.Completed) (valkey.ValkeyResult, error) {
+	return read(ctx, s, part(command), 1, command, sendOne)
+}
+
+// askMany is read for commands that have a key each: it sends all with many. If a server of a
+// cluster may hang, it sends each with one, so that the other servers' answers are not lost.
+func askMany[C any](ctx context.Context, s *Store, commands []C, part func(C) int,
+	one func(context.Context, valkey.Client, C) (valkey.ValkeyResult, error),
+	many func(context.Context, valkey.Client, []C) ([]valkey.ValkeyResult, error)) ([]valkey.ValkeyResult, error) {
+	silent := s.calls.Silent(0) || slices.ContainsFunc(commands, func(c C) bool { return s.calls.Silent(part(c)) })
+	if s.single || !silent {
+		return some(read(ctx, s, 0, len(commands), commands, many))
+	}
+	replies := make([]valkey.ValkeyResult, len(commands))
+	concurrently(replies, func(i int) valkey.ValkeyResult {
+		r, err := read(ctx, s, part(commands[i]), 1, commands[i], one)
+		if err != nil {
+			return valkey.NewErrorResult(err)
+		}
+		return r
+	})
+	if unanswered(replies) == nil {
+		s.calls.Answered()
+	}
+	return replies, nil
+}
+
+// concurrently makes each of the replies with do.
+func concurrently(replies []valkey.ValkeyResult, do func(i int) valkey.ValkeyResult) {
+	var wg sync.WaitGroup
+	for i := range replies {
+		wg.Go(func() { replies[i] = do(i) })
+	}
+	wg.Wait()
+}
+
+// unanswered returns the error of the first command without an answer, or nil.
+func unanswered(replies []valkey.ValkeyResult) error {
+	for _, r := range replies {
+		if err := r.NonValkeyError(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// some are the replies to several commands, if there are any: each has its own error.
+func some(replies []valkey.ValkeyResult, err error) ([]valkey.ValkeyResult, error) {
+	if replies != nil {
+		return replies, nil
+	}
+	return nil, err
+}
+
+func part(c valkey.Completed) int { return adapters.Part(c.Slot()) }
+
+func partCached(c valkey.CacheableTTL) int { return adapters.Part(c.Cmd.Slot()) }
+
+func sendOne(ctx context.Context, client valkey.Client, command valkey.Completed) (valkey.ValkeyResult, error) {
+	r := client.Do(ctx, command)
+	return r, r.NonValkeyError()
+}
+
+func sendCached(ctx context.Context, client valkey.Client, c valkey.CacheableTTL) (valkey.ValkeyResult, error) {
+	r := client.DoCache(ctx, c.Cmd, c.TTL)
+	return r, r.NonValkeyError()
 }
 
 // value is that of a reply, as the caller's own.
@@ -90,24 +198,26 @@ func (s *Store) value(r valkey.ValkeyResult) ([]byte, error) {
 
 // write sends commands that write the keys. send must not use what belongs to the caller: it goes
 // on when ctx ends.
-func write[T any](ctx context.Context, s *Store, keys []string, send func(ctx context.Context) (T, error)) (T, error) {
+func write[T any](ctx context.Context, s *Store, call adapters.Call, send func(ctx context.Context) (T, error)) (T, error) {
 	later := context.WithoutCancel(ctx)
-	return adapters.Write(ctx, &s.writes, keys, func() (T, error) { return send(later) })
+	call.Bytes += adapters.CommandSize * len(call.Writes)
+	return adapters.Send(ctx, &s.calls, call, func() (T, error) { return send(later) })
 }
 
-// do is write for one command.
-func (s *Store) do(ctx context.Context, command valkey.Completed, keys ...string) (valkey.ValkeyResult, error) {
-	return write(ctx, s, keys, func(ctx context.Context) (valkey.ValkeyResult, error) {
+// do is write for one command; bytes is the length of its value.
+func (s *Store) do(ctx context.Context, command valkey.Completed, bytes int, keys ...string) (valkey.ValkeyResult, error) {
+	call := adapters.Call{Writes: keys, Bytes: bytes, Part: part(command)}
+	return write(ctx, s, call, func(ctx context.Context) (valkey.ValkeyResult, error) {
 		r := s.client.Do(ctx, command)
 		return r, r.Error()
 	})
 }
 
 // doMany is write for commands that have a key each.
-func (s *Store) doMany(ctx context.Context, commands valkey.Commands, keys []string) ([]valkey.ValkeyResult, error) {
-	return write(ctx, s, keys, func(ctx context.Context) ([]valkey.ValkeyResult, error) {
-		return doMulti(ctx, s.client, commands), nil
-	})
+func (s *Store) doMany(ctx context.Context, commands valkey.Commands, bytes int, keys []string) ([]valkey.ValkeyResult, error) {
+	return some(write(ctx, s, adapters.Call{Writes: keys, Bytes: bytes}, func(ctx context.Context) ([]valkey.ValkeyResult, error) {
+		return sendMany(ctx, s.client, commands)
+	}))
 }
 
 // set is SET with its expiry and a copy of the value.
@@ -125,7 +235,7 @@ func (s *Store) set(key string, value []byte, e bale.Expiry) valkey.Completed {
 
 // Set implements [bale.Store].
 func (s *Store) Set(ctx context.Context, key string, value []byte, e bale.Expiry) error {
-	_, err := s.do(ctx, s.set(key, value, e), key)
+	_, err := s.do(ctx, s.set(key, value, e), len(value), key)
 	return err
 }
 
@@ -143,11 +253,17 @@ func (s *Store) GetMany(ctx context.Context, keys []string) ([][]byte, error) {
 		for i, k := range keys {
 			commands[i] = valkey.CT(s.client.B().Get().Key(k).Cache().Pin(), s.options.CacheTTL)
 		}
-		return values, s.each(ctx, "get", keys, singly(s.client.DoMultiCache(ctx, commands...), func(i int) valkey.ValkeyResult {
-			return s.client.DoCache(ctx, commands[i].Cmd, commands[i].TTL)
-		}), s.into(values))
+		replies, err := askMany(ctx, s, commands, partCached, sendCached, sendManyCached)
+		if err != nil {
+			return values, err
+		}
+		return values, s.each("get", keys, replies, s.into(values))
 	case s.single:
-		replies, err := s.client.Do(ctx, s.client.B().Mget().Key(keys...).Build().Pin()).ToArray()
+		r, err := read(ctx, s, 0, len(keys), s.client.B().Mget().Key(keys...).Build().Pin(), sendOne)
+		if err != nil {
+			return values, err
+		}
+		replies, err := r.ToArray()
 		if err == nil {
 			err = adapters.CheckMany(len(keys), len(replies))
 		}
@@ -169,8 +285,10 @@ func (s *Store) GetMany(ctx context.Context, keys []string) ([][]byte, error) {
 		// MGET returns nil for a key of another type, too, while GET returns an error. So send
 		// GET if EXISTS finds one of the missing keys. Send it also if EXISTS fails, because a user
 		// may have no right to EXISTS.
-		if n, err := s.client.Do(ctx, s.client.B().Exists().Key(missing...).Build().Pin()).AsInt64(); n == 0 && err == nil {
-			return values, nil
+		if r, err = read(ctx, s, 0, len(missing), s.client.B().Exists().Key(missing...).Build().Pin(), sendOne); err == nil {
+			if n, err := r.AsInt64(); n == 0 && err == nil {
+				return values, nil
+			}
 		}
 		found := make([][]byte, len(missing))
 		err = s.gets(ctx, missing, found)
@@ -195,28 +313,31 @@ func (s *Store) gets(ctx context.Context, keys []string, values [][]byte) error 
 	for i, k := range keys {
 		commands[i] = s.client.B().Get().Key(k).Build().Pin()
 	}
-	return s.each(ctx, "get", keys, doMulti(ctx, s.client, commands), s.into(values))
+	replies, err := askMany(ctx, s, commands, part, sendOne, sendMany)
+	if err != nil {
+		return err
+	}
+	return s.each("get", keys, replies, s.into(values))
 }
 
-// doMulti sends commands that have a key each.
-func doMulti(ctx context.Context, client valkey.Client, commands valkey.Commands) []valkey.ValkeyResult {
+// sendMany sends commands that have a key each.
+func sendMany(ctx context.Context, client valkey.Client, commands []valkey.Completed) ([]valkey.ValkeyResult, error) {
 	return singly(client.DoMulti(ctx, commands...), func(i int) valkey.ValkeyResult { return client.Do(ctx, commands[i]) })
 }
 
-// singly returns the replies of a pipeline. The client sends none of it while the slot of one
-// command has no node; then each is sent by itself.
-func singly(replies []valkey.ValkeyResult, do func(i int) valkey.ValkeyResult) []valkey.ValkeyResult {
-	for _, r := range replies {
-		if !errors.Is(r.Error(), valkey.ErrNoSlot) {
-			return replies
-		}
+func sendManyCached(ctx context.Context, client valkey.Client, commands []valkey.CacheableTTL) ([]valkey.ValkeyResult, error) {
+	return singly(client.DoMultiCache(ctx, commands...), func(i int) valkey.ValkeyResult {
+		return client.DoCache(ctx, commands[i].Cmd, commands[i].TTL)
+	})
+}
+
+// singly returns the replies of a pipeline, and an error if there is no answer to some. The client
+// sends nothing of it while the slot of one command has no node; then each is sent by itself.
+func singly(replies []valkey.ValkeyResult, do func(i int) valkey.ValkeyResult) ([]valkey.ValkeyResult, error) {
+	if !slices.ContainsFunc(replies, func(r valkey.ValkeyResult) bool { return !errors.Is(r.Error(), valkey.ErrNoSlot) }) {
+		concurrently(replies, do)
 	}
-	var wg sync.WaitGroup
-	for i := range replies {
-		wg.Go(func() { replies[i] = do(i) })
-	}
-	wg.Wait()
-	return replies
+	return replies, unanswered(replies)
 }
 
 // into puts values into a list; one that does not exist leaves its place nil.
@@ -231,7 +352,7 @@ func (s *Store) into(values [][]byte) func(i int, r valkey.ValkeyResult) error {
 
 // each looks at the replies of a pipeline. If the server refused some, the error is a KeyErrors for
 // those; if none was answered, their common cause.
-func (s *Store) each(ctx context.Context, op string, keys []string, replies []valkey.ValkeyResult, look func(i int, r valkey.ValkeyResult) error) error {
+func (s *Store) each(op string, keys []string, replies []valkey.ValkeyResult, look func(i int, r valkey.ValkeyResult) error) error {
 	var failed bale.KeyErrors
 	answered := false
 	for i, r := range replies {
@@ -259,15 +380,16 @@ func (s *Store) SetMany(ctx context.Context, items []bale.Item) error {
 		return nil
 	}
 	commands := make(valkey.Commands, len(items))
-	keys := make([]string, len(items))
+	keys, bytes := make([]string, len(items)), 0
 	for i, item := range items {
 		keys[i], commands[i] = item.Key, s.set(item.Key, item.Value, item.Expiry)
+		bytes += len(item.Value)
 	}
-	replies, err := s.doMany(ctx, commands, keys)
+	replies, err := s.doMany(ctx, commands, bytes, keys)
 	if err != nil {
 		return err
 	}
-	return s.each(ctx, "set", keys, replies, func(_ int, r valkey.ValkeyResult) error { return r.Error() })
+	return s.each("set", keys, replies, func(_ int, r valkey.ValkeyResult) error { return r.Error() })
 }
 
 // Delete implements [bale.Store]. It unlinks: the memory of large values is freed in the
@@ -277,7 +399,7 @@ func (s *Store) Delete(ctx context.Context, keys []string) (int, error) {
 		return 0, nil
 	}
 	if s.single {
-		r, err := s.do(ctx, s.client.B().Unlink().Key(keys...).Build().Pin(), keys...)
+		r, err := s.do(ctx, s.client.B().Unlink().Key(keys...).Build().Pin(), 0, keys...)
 		if err != nil {
 			return 0, err
 		}
@@ -288,12 +410,12 @@ func (s *Store) Delete(ctx context.Context, keys []string) (int, error) {
 	for i, k := range keys {
 		commands[i] = s.client.B().Unlink().Key(k).Build().Pin()
 	}
-	replies, err := s.doMany(ctx, commands, keys)
+	replies, err := s.doMany(ctx, commands, 0, keys)
 	if err != nil {
 		return 0, err
 	}
 	deleted := 0
-	err = s.each(ctx, "delete", keys, replies, func(_ int, r valkey.ValkeyResult) error {
+	err = s.each("delete", keys, replies, func(_ int, r valkey.ValkeyResult) error {
 		n, err := r.AsInt64()
 		deleted += int(n)
 		return err
@@ -309,7 +431,7 @@ func (s *Store) Touch(ctx context.Context, key string, e bale.Expiry) (bool, err
 		// PERSIST says 0 for a key that has no expiry as for one that does not exist. A replica may
 		// not have the key yet.
 		commands := valkey.Commands{b.Persist().Key(key).Build().Pin(), s.masterCommand("EXISTS", key)}
-		return write(ctx, s, []string{key}, func(ctx context.Context) (bool, error) {
+		return write(ctx, s, adapters.Call{Writes: []string{key}, Part: part(commands[0])}, func(ctx context.Context) (bool, error) {
 			replies := s.client.DoMulti(ctx, commands...)
 			if err := replies[0].Error(); err != nil {
 				return false, err
@@ -323,7 +445,7 @@ func (s *Store) Touch(ctx context.Context, key string, e bale.Expiry) (bool, err
 	} else {
 		command = b.Pexpire().Key(key).Milliseconds(ms).Build().Pin()
 	}
-	r, err := s.do(ctx, command, key)
+	r, err := s.do(ctx, command, 0, key)
 	if err != nil {
 		return false, err
 	}
@@ -343,7 +465,11 @@ func (s *Store) PTTL(ctx context.Context, keys []string) ([]int64, error) {
 			commands[i] = s.client.B().Pttl().Key(k).Build().Pin()
 		}
 	}
-	return ttls, s.each(ctx, "pttl", keys, doMulti(ctx, s.client, commands), func(i int, r valkey.ValkeyResult) (err error) {
+	replies, err := askMany(ctx, s, commands, part, sendOne, sendMany)
+	if err != nil {
+		return ttls, err
+	}
+	return ttls, s.each("pttl", keys, replies, func(i int, r valkey.ValkeyResult) (err error) {
 		ttls[i], err = r.AsInt64()
 		return err
 	})

@@ -1,0 +1,211 @@
+package adapters
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// ErrHung is the error of a call that is not sent, because of [Calls]' bound.
+var ErrHung = errors.New("not sent: the server does not answer, and earlier calls whose contexts have ended hold 16 MiB already")
+
+const (
+	// maxLate bounds the bytes of the calls that go on without their callers, as ErrHung says. So
+	// 2,000 of them have room.
+	maxLate = 16 << 20
+
+	// lateSize is what such a call takes beside its commands: two goroutines, most of all.
+	lateSize = 8 << 10
+
+	// CommandSize is what a command takes beside its value.
+	CommandSize = 256
+
+	// maxDirect is half of the commands that rueidis queues for a connection by default
+	// (RingScaleEachConn). A command waits for room there, even if its context ends.
+	maxDirect = 512
+
+	// giveUp is longer than rueidis waits for a server by default: 10 s (ConnWriteTimeout), after
+	// at most 1 s.
+	giveUp = 15 * time.Second
+
+	// parts of a cluster's slots, and one more.
+	parts = 1 + slots>>partBits
+
+	slots    = 1 << 14
+	partBits = 10
+)
+
+// Part returns the part of a cluster for a slot, so that a hung server stops no calls to others. It
+// returns 0 for a number that is not a slot.
+func Part(slot uint16) int {
+	if slot >= slots {
+		return 0
+	}
+	return 1 + int(slot)>>partBits
+}
+
+// Calls are a Store's calls through a client that sends the commands of all callers over the same
+// connections. While a server hangs, the client may not heed a context. The zero value is ready,
+// and safe for concurrent use.
+//
+// [Send] ends a call with its context, and bounds what goes on without callers. It keeps the writes
+// of a key in order: a write may still be on its way when its caller's context has ended. Then a
+// later write of the key waits for it.
+type Calls struct {
+	late   atomic.Int64 // keys below, so that most calls need no lock
+	mu     sync.Mutex
+	keys   map[string]*lateWrites
+	bytes  atomic.Int64       // of the calls that go on without their callers
+	queued atomic.Int64       // calls that may have a place in the client's queues
+	silent [parts]atomic.Bool // see Silent
+}
+
+// lateWrites are the writes of a key that go on without their callers.
+type lateWrites struct {
+	n     int
+	ended chan struct{} // closed when there are none
+}
+
+// Call describes a call.
+type Call struct {
+	Writes []string // the keys that it writes
+	Bytes  int      // what it holds: its values, and CommandSize for each command
+	Part   int      // see [Part]
+}
+
+// Direct reports whether the client has room for a read, which then heeds its context. The caller
+// needs no Send, but calls [Calls.Ended] when the read has ended.
+func (c *Calls) Direct(part int) bool {
+	if c.Silent(part) {
+		return false
+	}
+	if c.queued.Add(1) <= maxDirect {
+		return true
+	}
+	c.queued.Add(-1)
+	return false
+}
+
+// Ended notes the end of a call, with an error if the server has not answered. A call that ended
+// with its context keeps its place in the client's queue, for at most giveUp.
+func (c *Calls) Ended(ctx context.Context, part int, err error) {
+	switch {
+	case err == nil && c.Silent(part): // a needless write would cost the other cores' caches
+		c.silent[part].Store(false)
+	case err != nil && (ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded)): // the connection may notice first
+		c.silent[part].Store(true)
+		if c.queued.Load() <= 2*maxDirect { // a bound for the timers
+			time.AfterFunc(giveUp, func() { c.queued.Add(-1) })
+			return
+		}
+	}
+	c.queued.Add(-1)
+}
+
+// Silent reports whether a call of the part has ended with its context, and none has been answered
+// since.
+func (c *Calls) Silent(part int) bool { return c.silent[part].Load() }
+
+// Answered ends Silent of part 0: a call for several parts has been answered, part by part.
+func (c *Calls) Answered() { c.silent[0].Store(false) }
+
+// Wait waits for the end of the writes of the keys that go on without their callers. It returns the
+// error of ctx if that ends first.
+func (c *Calls) Wait(ctx context.Context, keys ...string) error {
+	for i := 0; i < len(keys) && c.late.Load() > 0; i++ {
+		c.mu.Lock()
+		late := c.keys[keys[i]]
+		c.mu.Unlock()
+		if late == nil {
+			continue
+		}
+		select {
+		case <-late.ended:
+			i-- // or another one has begun
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// Send waits for earlier writes of the call's keys and calls send, which returns when its commands
+// cannot take effect any more. If ctx ends first, Send returns its error, and send goes on: it must
+// not use what belongs to the caller. The client's own timeouts bound it. When the server does not
+// answer and the calls without callers hold 16 MiB, the error is [ErrHung].
+func Send[T any](ctx context.Context, c *Calls, call Call, send func() (T, error)) (T, error) {
+	var none T
+	part := call.Part // alone for the goroutine: call stays on the stack
+	if ctx.Done() != nil && c.bytes.Load() >= maxLate && c.Silent(part) {
+		return none, ErrHung
+	}
+	if err := c.Wait(ctx, call.Writes...); err != nil {
+		return none, err
+	}
+	if err := ctx.Err(); err != nil {
+		return none, err
+	}
+	c.queued.Add(1)
+	if ctx.Done() == nil {
+		v, err := send()
+		c.Ended(ctx, part, err)
+		return v, err
+	}
+	type outcome struct {
+		v   T
+		err error
+	}
+	sent := make(chan outcome, 1)
+	go func() {
+		v, err := send()
+		c.Ended(ctx, part, err)
+		sent <- outcome{v, err}
+	}()
+	select {
+	case o := <-sent:
+		return o.v, o.err
+	case <-ctx.Done():
+	}
+	c.silent[part].Store(true)
+	end := c.begin(call)
+	go func() {
+		<-sent
+		end()
+	}()
+	return none, ctx.Err()
+}
+
+// begin notes a call that goes on without its caller, until end is called.
+func (c *Calls) begin(call Call) (end func()) {
+	keys, size := slices.Clone(call.Writes), int64(lateSize+call.Bytes)
+	c.bytes.Add(size)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.keys == nil {
+		c.keys = map[string]*lateWrites{}
+	}
+	for _, key := range keys {
+		if c.keys[key] == nil {
+			c.keys[key] = &lateWrites{ended: make(chan struct{})}
+			c.late.Add(1)
+		}
+		c.keys[key].n++
+	}
+	return func() {
+		c.bytes.Add(-size)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, key := range keys {
+			if late := c.keys[key]; late.n == 1 {
+				close(late.ended)
+				delete(c.keys, key)
+				c.late.Add(-1)
+			} else {
+				late.n--
+			}
+		}
+	}
+}
