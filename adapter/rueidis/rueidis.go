@@ -95,7 +95,10 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
 
 // read calls send with commands that write nothing, for n keys. send returns an error if a command
 // has no answer. Usually the client has room, and the read needs no goroutine.
-func read[C, R any](ctx context.Context, s *Store, part, n int, commands C, send func(context.Context, rueidis.Client, C) (R, error)) (R, error) {
+func read[C, R any](
+	ctx context.Context, s *Store, part, n int, commands C,
+	send func(context.Context, rueidis.Client, C) (R, error),
+) (R, error) {
 	if err := ctx.Err(); err != nil {
 		var none R
 		return none, err
@@ -196,14 +199,18 @@ func (s *Store) value(r rueidis.RedisResult) ([]byte, error) {
 
 // write sends commands that write the keys. send must not use what belongs to the caller: it goes
 // on when ctx ends.
-func write[T any](ctx context.Context, s *Store, call adapters.Call, send func(ctx context.Context) (T, error)) (T, error) {
+func write[T any](
+	ctx context.Context, s *Store, call adapters.Call, send func(ctx context.Context) (T, error),
+) (T, error) {
 	later := context.WithoutCancel(ctx)
 	call.Bytes += adapters.CommandSize * len(call.Writes)
 	return adapters.Send(ctx, &s.calls, call, func() (T, error) { return send(later) })
 }
 
 // do is write for one command; bytes is the length of its value.
-func (s *Store) do(ctx context.Context, command rueidis.Completed, bytes int, keys ...string) (rueidis.RedisResult, error) {
+func (s *Store) do(
+	ctx context.Context, command rueidis.Completed, bytes int, keys ...string,
+) (rueidis.RedisResult, error) {
 	call := adapters.Call{Writes: keys, Bytes: bytes, Part: part(command)}
 	return write(ctx, s, call, func(ctx context.Context) (rueidis.RedisResult, error) {
 		r := s.client.Do(ctx, command)
@@ -212,8 +219,11 @@ func (s *Store) do(ctx context.Context, command rueidis.Completed, bytes int, ke
 }
 
 // doMany is write for commands that have a key each.
-func (s *Store) doMany(ctx context.Context, commands rueidis.Commands, bytes int, keys []string) ([]rueidis.RedisResult, error) {
-	return some(write(ctx, s, adapters.Call{Writes: keys, Bytes: bytes}, func(ctx context.Context) ([]rueidis.RedisResult, error) {
+func (s *Store) doMany(
+	ctx context.Context, commands rueidis.Commands, bytes int, keys []string,
+) ([]rueidis.RedisResult, error) {
+	call := adapters.Call{Writes: keys, Bytes: bytes}
+	return some(write(ctx, s, call, func(ctx context.Context) ([]rueidis.RedisResult, error) {
 		return sendMany(ctx, s.client, commands)
 	}))
 }
@@ -319,11 +329,15 @@ func (s *Store) gets(ctx context.Context, keys []string, values [][]byte) error 
 }
 
 // sendMany sends commands that have a key each.
-func sendMany(ctx context.Context, client rueidis.Client, commands []rueidis.Completed) ([]rueidis.RedisResult, error) {
+func sendMany(
+	ctx context.Context, client rueidis.Client, commands []rueidis.Completed,
+) ([]rueidis.RedisResult, error) {
 	return singly(client.DoMulti(ctx, commands...), func(i int) rueidis.RedisResult { return client.Do(ctx, commands[i]) })
 }
 
-func sendManyCached(ctx context.Context, client rueidis.Client, commands []rueidis.CacheableTTL) ([]rueidis.RedisResult, error) {
+func sendManyCached(
+	ctx context.Context, client rueidis.Client, commands []rueidis.CacheableTTL,
+) ([]rueidis.RedisResult, error) {
 	return singly(client.DoMultiCache(ctx, commands...), func(i int) rueidis.RedisResult {
 		return client.DoCache(ctx, commands[i].Cmd, commands[i].TTL)
 	})

@@ -97,7 +97,10 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
 
 // read calls send with commands that write nothing, for n keys. send returns an error if a command
 // has no answer. Usually the client has room, and the read needs no goroutine.
-func read[C, R any](ctx context.Context, s *Store, part, n int, commands C, send func(context.Context, valkey.Client, C) (R, error)) (R, error) {
+func read[C, R any](
+	ctx context.Context, s *Store, part, n int, commands C,
+	send func(context.Context, valkey.Client, C) (R, error),
+) (R, error) {
 	if err := ctx.Err(); err != nil {
 		var none R
 		return none, err
@@ -198,14 +201,18 @@ func (s *Store) value(r valkey.ValkeyResult) ([]byte, error) {
 
 // write sends commands that write the keys. send must not use what belongs to the caller: it goes
 // on when ctx ends.
-func write[T any](ctx context.Context, s *Store, call adapters.Call, send func(ctx context.Context) (T, error)) (T, error) {
+func write[T any](
+	ctx context.Context, s *Store, call adapters.Call, send func(ctx context.Context) (T, error),
+) (T, error) {
 	later := context.WithoutCancel(ctx)
 	call.Bytes += adapters.CommandSize * len(call.Writes)
 	return adapters.Send(ctx, &s.calls, call, func() (T, error) { return send(later) })
 }
 
 // do is write for one command; bytes is the length of its value.
-func (s *Store) do(ctx context.Context, command valkey.Completed, bytes int, keys ...string) (valkey.ValkeyResult, error) {
+func (s *Store) do(
+	ctx context.Context, command valkey.Completed, bytes int, keys ...string,
+) (valkey.ValkeyResult, error) {
 	call := adapters.Call{Writes: keys, Bytes: bytes, Part: part(command)}
 	return write(ctx, s, call, func(ctx context.Context) (valkey.ValkeyResult, error) {
 		r := s.client.Do(ctx, command)
@@ -214,8 +221,11 @@ func (s *Store) do(ctx context.Context, command valkey.Completed, bytes int, key
 }
 
 // doMany is write for commands that have a key each.
-func (s *Store) doMany(ctx context.Context, commands valkey.Commands, bytes int, keys []string) ([]valkey.ValkeyResult, error) {
-	return some(write(ctx, s, adapters.Call{Writes: keys, Bytes: bytes}, func(ctx context.Context) ([]valkey.ValkeyResult, error) {
+func (s *Store) doMany(
+	ctx context.Context, commands valkey.Commands, bytes int, keys []string,
+) ([]valkey.ValkeyResult, error) {
+	call := adapters.Call{Writes: keys, Bytes: bytes}
+	return some(write(ctx, s, call, func(ctx context.Context) ([]valkey.ValkeyResult, error) {
 		return sendMany(ctx, s.client, commands)
 	}))
 }
@@ -321,11 +331,15 @@ func (s *Store) gets(ctx context.Context, keys []string, values [][]byte) error 
 }
 
 // sendMany sends commands that have a key each.
-func sendMany(ctx context.Context, client valkey.Client, commands []valkey.Completed) ([]valkey.ValkeyResult, error) {
+func sendMany(
+	ctx context.Context, client valkey.Client, commands []valkey.Completed,
+) ([]valkey.ValkeyResult, error) {
 	return singly(client.DoMulti(ctx, commands...), func(i int) valkey.ValkeyResult { return client.Do(ctx, commands[i]) })
 }
 
-func sendManyCached(ctx context.Context, client valkey.Client, commands []valkey.CacheableTTL) ([]valkey.ValkeyResult, error) {
+func sendManyCached(
+	ctx context.Context, client valkey.Client, commands []valkey.CacheableTTL,
+) ([]valkey.ValkeyResult, error) {
 	return singly(client.DoMultiCache(ctx, commands...), func(i int) valkey.ValkeyResult {
 		return client.DoCache(ctx, commands[i].Cmd, commands[i].TTL)
 	})
