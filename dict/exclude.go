@@ -9,6 +9,7 @@ import (
 	"io"
 	"iter"
 	"math/bits"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"unicode"
@@ -22,14 +23,12 @@ const minSecret = 6
 
 // excluder blanks the values of fields in JSON samples, and checks dictionaries for them.
 type excluder struct {
-	fields  fieldpath.Paths
-	secrets map[string]bool
-	pieces  pieces // of the secrets
+	fields fieldpath.Paths
+	prints [piece + 1]prints // by length: of short values, and of pieces of long ones
+	quoted [][]byte          // parts of samples: long values with quotes in them, as they are stored
 }
 
-func newExcluder(fields []string) *excluder {
-	return &excluder{fields: fields, secrets: map[string]bool{}}
-}
+func newExcluder(fields []string) *excluder { return &excluder{fields: fields} }
 
 // span is a part of a sample.
 type span struct {
@@ -69,7 +68,7 @@ func (e *excluder) collect(sample []byte) ([]span, bool) {
 					e.fields.Below(&path[len(path)-1], &path[len(path)-2], name)
 					top.key = false
 					if top.hidden {
-						spans = append(spans, e.hide(sample, int(before), int(d.InputOffset()), token, !isWord(name))...)
+						spans = e.hide(spans, sample, int(before), int(d.InputOffset()), token, !isWord(name))
 					}
 					continue
 				}
@@ -101,7 +100,7 @@ func (e *excluder) collect(sample []byte) ([]span, bool) {
 				return nil, false
 			}
 			if hidden {
-				spans = append(spans, e.hide(sample, int(before), int(d.InputOffset()), token, true)...)
+				spans = e.hide(spans, sample, int(before), int(d.InputOffset()), token, true)
 			}
 		}
 		if len(stack) == 0 {
@@ -119,45 +118,58 @@ func isWord(name string) bool {
 	return !strings.ContainsFunc(name, func(c rune) bool { return c != '_' && c != '-' && !unicode.IsLetter(c) })
 }
 
-// hide returns the span of a scalar value or a name, without quotes. With elsewhere it also
-// remembers the text, both raw and unescaped, to find it in other places.
-func (e *excluder) hide(sample []byte, from, to int, token json.Token, elsewhere bool) []span {
+// hide adds the span of a scalar value or a name, without quotes. With elsewhere it also remembers
+// the text, both raw and unescaped, to find it in other places.
+func (e *excluder) hide(spans []span, sample []byte, from, to int, token json.Token, elsewhere bool) []span {
 	// Between the end of the token before and this one there are only spaces, ':' and ','.
 	for from < to && strings.IndexByte(" \t\r\n:,", sample[from]) >= 0 {
 		from++
 	}
-	if s, ok := token.(string); ok {
+	text, ok := token.(string)
+	if ok {
 		from, to = from+1, to-1
-		if elsewhere {
-			// Inside strings of samples quotes have escapes. Without them they are syntax: pieces
-			// across them, of a value that is itself JSON, may be in all samples.
-			e.remember(s, strings.Split(s, `"`)...)
-		}
 	}
 	if from >= to {
-		return nil
+		return spans
 	}
 	if elsewhere {
-		raw := string(sample[from:to])
-		e.remember(raw, raw)
+		e.remember(sample[from:to])
 	}
-	return []span{{from, to, elsewhere && to-from >= minSecret}}
+	switch {
+	case !elsewhere || !ok || text == string(sample[from:to]):
+	case len(text) < piece || !strings.Contains(text, `"`):
+		e.remember([]byte(text))
+	default:
+		// Inside strings of samples quotes have escapes. Without them they are syntax: pieces across
+		// them, of a value that is itself JSON, may be in all samples. So the whole value is kept.
+		e.quoted = append(e.quoted, sample[from-1:to+1])
+		for part := range strings.SplitSeq(text, `"`) {
+			if len(part) >= piece {
+				e.remember([]byte(part))
+			}
+		}
+	}
+	return append(spans, span{from, to, elsewhere && to-from >= minSecret})
 }
 
-// remember keeps a value, and the pieces of its parts.
-func (e *excluder) remember(value string, parts ...string) {
-	if len(value) < minSecret || e.secrets[value] {
+// remember keeps the fingerprint of a value, or those of the pieces of a long one. The last piece
+// ends with the value, so that nothing of a whole one is left.
+func (e *excluder) remember(value []byte) {
+	if len(value) < minSecret {
 		return
 	}
-	e.secrets[value] = true
-	for _, p := range parts {
-		e.pieces.add(p)
+	n := min(len(value), piece)
+	for end, print := range fingerprints(value, n) {
+		if (end-n)%pieceStep == 0 || end == len(value) {
+			e.prints[n].add(print)
+		}
 	}
 }
 
 // redact returns the samples without the values of the fields, and how many were left out because
 // they are no JSON objects or lists.
 func (e *excluder) redact(ctx context.Context, samples [][]byte) (redacted [][]byte, skipped int, err error) {
+	var b []byte
 	for _, s := range samples {
 		if err := ctx.Err(); err != nil {
 			return nil, 0, err
@@ -167,18 +179,19 @@ func (e *excluder) redact(ctx context.Context, samples [][]byte) (redacted [][]b
 			skipped++
 			continue
 		}
-		b := make([]byte, 0, len(s))
-		at := 0
+		b = b[:0]
+		at, text := 0, string(s)
 		var own []string
 		for _, cut := range spans {
 			b = append(b, s[at:cut.from]...)
 			at = cut.to
 			if cut.elsewhere {
-				own = append(own, string(s[cut.from:cut.to]))
+				own = append(own, text[cut.from:cut.to])
 			}
 		}
+		b = append(b, s[at:]...)
 		// A value may stand elsewhere, too: an e-mail address in a text, a token in a URL.
-		redacted = append(redacted, newCutter(own).cut(append(b, s[at:]...)))
+		redacted = append(redacted, bytes.Clone(newCutter(own).cut(b)))
 	}
 	return redacted, skipped, nil
 }
@@ -190,13 +203,13 @@ const maxWord = 256
 // cutter takes strings of minSecret bytes or more out of texts, in time that hardly depends on how
 // many they are. Longer ones than maxWord go piece by piece.
 type cutter struct {
-	words  []string        // sorted, each once
-	prefix []int           // of each word: the longest other one that it starts with, or -1
-	starts map[string]bool // the first minSecret bytes of the words
+	words  []string // sorted, each once
+	prefix []int    // of each word: the longest other one that it starts with, or -1
+	starts prints   // of the first minSecret bytes of the words
 }
 
 func newCutter(whole []string) *cutter {
-	var words []string
+	words := make([]string, 0, len(whole))
 	for _, w := range whole {
 		for len(w) > maxWord {
 			n := min(maxWord, len(w)-minSecret) // for the last one to be long enough
@@ -205,9 +218,9 @@ func newCutter(whole []string) *cutter {
 		words = append(words, w)
 	}
 	slices.Sort(words)
-	c := &cutter{words: slices.Compact(words), starts: map[string]bool{}}
+	c := &cutter{words: slices.Compact(words)}
 	for i, w := range c.words {
-		c.starts[w[:minSecret]] = true
+		c.starts.add(start(w))
 		// In order, what a word starts with comes before it, and all in between start so, too: it
 		// is the word before, or one that this starts with.
 		j := i - 1
@@ -237,9 +250,17 @@ func (c *cutter) cut(text []byte) []byte {
 	return kept
 }
 
+// start is the first minSecret bytes of a text.
+func start(text string) (start uint64) {
+	for i := range minSecret {
+		start = start<<8 | uint64(text[i])
+	}
+	return start
+}
+
 // longest is the length of the longest word that a text starts with, or zero.
 func (c *cutter) longest(text string) int {
-	if len(text) < minSecret || !c.starts[text[:minSecret]] {
+	if len(text) < minSecret || !c.starts.contain(start(text)) {
 		return 0
 	}
 	i, found := slices.BinarySearch(c.words, text)
@@ -265,82 +286,85 @@ const (
 	pieceStep = 8 // from one piece of a value to the next, in bytes; each one would take eight times the memory
 )
 
-// pieces are fingerprints of pieces of values. They take less than two bytes per byte of a value; a
-// map takes up to five.
-type pieces struct {
-	prints []uint64
-	starts []uint32 // by first bits: where their prints start, once these are sorted
-	shift  int
+// prints is a set of fingerprints. It takes 9 or 10 bytes for each, and twice that while it grows.
+// A map takes 25 to 38. If two texts share a fingerprint, too much is excluded, never too little.
+type prints struct {
+	table []uint64 // a fingerprint stands at its place or after it; 0 is none
+	n     int      // at most seven eighths of the table
 }
 
-// add adds the pieces of a value. The last one ends with it, so that nothing of a whole value is
-// left.
-func (p *pieces) add(value string) {
-	for end, print := range fingerprints(value) {
-		if (end-piece)%pieceStep == 0 || end == len(value) {
-			p.prints, p.starts = append(p.prints, print), nil
+// seed spreads fingerprints over tables. It is secret, so that nobody can write values with the
+// same place, which would make tables slow. The contents of a set do not depend on it.
+var seed = rand.Uint64() | 1
+
+// place returns the index of a fingerprint in the table, or of where to add it.
+func (p *prints) place(print uint64) int {
+	high, low := bits.Mul64(print, seed)
+	high, _ = bits.Mul64(high^low, uint64(len(p.table)))
+	at := int(high)
+	for p.table[at] != print && p.table[at] != 0 {
+		if at++; at == len(p.table) {
+			at = 0
 		}
 	}
+	return at
 }
 
-// sort makes the pieces ready for find.
-func (p *pieces) sort() {
-	if p.starts != nil {
-		return
-	}
-	slices.Sort(p.prints)
-	p.prints = slices.Compact(p.prints)
-	log := bits.Len(uint(len(p.prints) / 4))
-	p.shift = 64 - log
-	p.starts = make([]uint32, 1<<log+1)
-	at := 0
-	for i := range p.starts {
-		for at < len(p.prints) && p.prints[at]>>p.shift < uint64(i) {
-			at++
+func (p *prints) add(print uint64) {
+	if 8*p.n >= 7*len(p.table) {
+		old := p.table
+		p.table, p.n = make([]uint64, len(old)+len(old)/8+8), 0
+		for _, print := range old {
+			if print != 0 {
+				p.add(print)
+			}
 		}
-		p.starts[i] = uint32(at)
+	}
+	print = max(print, 1)
+	if at := p.place(print); p.table[at] == 0 {
+		p.table[at] = print
+		p.n++
 	}
 }
 
-func (p *pieces) contain(print uint64) bool {
-	first := print >> p.shift
-	_, found := slices.BinarySearch(p.prints[p.starts[first]:p.starts[first+1]], print)
-	return found
+func (p *prints) contain(print uint64) bool {
+	return p.n > 0 && p.table[p.place(max(print, 1))] != 0
 }
 
-// find returns the places of pieces in a text. Pieces that touch share one.
-func (p *pieces) find(text []byte) (found []span) {
-	p.sort()
-	if len(p.prints) == 0 {
+// find returns the places of values of n bytes, or of pieces, in a text. Where some touch, they
+// share one.
+func (e *excluder) find(text []byte, n int) (found []span) {
+	p := &e.prints[n]
+	if p.n == 0 {
 		return nil
 	}
-	for end, print := range fingerprints(text) {
+	for end, print := range fingerprints(text, n) {
 		if !p.contain(print) {
 			continue
 		}
-		if last := len(found) - 1; last >= 0 && end-piece <= found[last].to {
+		if last := len(found) - 1; last >= 0 && end-n <= found[last].to {
 			found[last].to = end
 		} else {
-			found = append(found, span{from: end - piece, to: end})
+			found = append(found, span{from: end - n, to: end})
 		}
 	}
 	return found
 }
 
-// fingerprints yields the end of each piece in a text, and a polynomial of its bytes.
-func fingerprints[T string | []byte](text T) iter.Seq2[int, uint64] {
+// fingerprints yields the end of each n bytes in a text, and a polynomial of them.
+func fingerprints(text []byte, n int) iter.Seq2[int, uint64] {
 	leaves := uint64(1) // the factor of the byte that leaves
-	for range piece {
+	for range n {
 		leaves *= golden
 	}
 	return func(yield func(int, uint64) bool) {
 		print := uint64(0)
 		for i := range len(text) {
 			print = print*golden + uint64(text[i])
-			if i >= piece {
-				print -= leaves * uint64(text[i-piece])
+			if i >= n {
+				print -= leaves * uint64(text[i-n])
 			}
-			if i >= piece-1 && !yield(i+1, print) {
+			if i >= n-1 && !yield(i+1, print) {
 				return
 			}
 		}
@@ -354,7 +378,7 @@ func (e *excluder) cutPieces(ctx context.Context, redacted [][]byte) (with int, 
 		if err := ctx.Err(); err != nil {
 			return with, err
 		}
-		found := e.pieces.find(s)
+		found := e.find(s, piece)
 		if len(found) == 0 {
 			continue
 		}
@@ -371,21 +395,33 @@ func (e *excluder) cutPieces(ctx context.Context, redacted [][]byte) (with int, 
 
 // verify looks for the values, and for pieces of them, in a dictionary.
 func (e *excluder) verify(ctx context.Context, d *Dictionary) error {
-	if len(e.secrets) == 0 {
-		return nil
-	}
-	index := suffixarray.New(d.Bytes())
-	found := len(e.pieces.find(d.Bytes()))
-	for secret := range e.secrets {
+	found := 0
+	for n := range e.prints {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if len(index.Lookup([]byte(secret), 1)) > 0 {
+		found += len(e.find(d.Bytes(), n))
+	}
+	slices.SortFunc(e.quoted, bytes.Compare)
+	e.quoted = slices.CompactFunc(e.quoted, bytes.Equal)
+	var index *suffixarray.Index
+	if len(e.quoted) > 0 { // it takes longer than find
+		index = suffixarray.New(d.Bytes())
+	}
+	for _, quoted := range e.quoted {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		var value string
+		if err := json.Unmarshal(quoted, &value); err != nil {
+			return err
+		}
+		if len(index.Lookup([]byte(value), 1)) > 0 {
 			found++
 		}
 	}
 	if found > 0 {
-		return fmt.Errorf("it holds %d values, or pieces of values, of the excluded fields %s, which stand in other fields too: exclude those as well", found, strings.Join(slices.Sorted(slices.Values(e.fields)), ", "))
+		return fmt.Errorf("at %d places it holds values of the excluded fields %s, or pieces of them, which stand in other fields too: exclude those as well", found, strings.Join(slices.Sorted(slices.Values(e.fields)), ", "))
 	}
 	return nil
 }

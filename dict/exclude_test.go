@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -331,7 +332,7 @@ func TestPiecesBounded(t *testing.T) {
 		if _, _, err := e.redact(t.Context(), [][]byte{sample, sample, sample}); err != nil {
 			t.Fatal(err)
 		}
-		if got := len(e.pieces.prints); got > n/pieceStep+1 {
+		if got := e.prints[piece].n; got > n/pieceStep+1 {
 			t.Errorf("%s: %d fingerprints", name, got)
 		}
 		samples := [][]byte{[]byte(value + value)}
@@ -449,5 +450,141 @@ func TestExcludedInOtherHalf(t *testing.T) {
 		if !errors.Is(err, ErrNoDictionary) || !strings.Contains(err.Error(), "stand in other fields") || training != nil && training.Dictionary != nil {
 			t.Errorf("NoRefit %v: %v", measured, err)
 		}
+	}
+}
+
+// TestExcludedMemory: contents take at most twice the samples' bytes, however short they are. The
+// same contents again take no more.
+func TestExcludedMemory(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 5))
+	for name, content := range map[string]func(i int) string{
+		"6 bytes":  func(i int) string { return fmt.Sprintf("%06x", i) },
+		"numbers":  func(i int) string { return strconv.Itoa(1e6 + i) },
+		"24 bytes": func(i int) string { return fmt.Sprintf("%016x-%07x", r.Uint64(), i) },
+		"25 bytes": func(i int) string { return randomText(r, piece) },
+		"300":      func(i int) string { return randomText(r, 300) },
+		"escapes":  func(i int) string { return fmt.Sprintf("<%06x>", i) },
+		"JSON":     func(i int) string { return fmt.Sprintf(`{"country":"DE","user":"%d"}`, i) },
+	} {
+		var samples [][]byte
+		size := 0
+		for i := 0; size < 4<<20; {
+			var a []any
+			for range 1000 {
+				if a = append(a, content(i)); name == "numbers" {
+					a[len(a)-1] = json.Number(content(i))
+				}
+				i++
+			}
+			s, err := json.Marshal(map[string]any{"a": a})
+			must(t, err)
+			samples, size = append(samples, s), size+len(s)
+		}
+		d, err := frame.NewDictionary([]byte("nothing that is excluded is here"))
+		must(t, err)
+		e := newExcluder([]string{"a"})
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		for range 3 {
+			if _, skipped, err := e.redact(t.Context(), samples); skipped > 0 || err != nil {
+				t.Fatal(skipped, err)
+			}
+			must(t, e.verify(t.Context(), d))
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		if n := int(after.HeapAlloc - before.HeapAlloc); n > 2*size {
+			t.Errorf("%s: %.1f bytes for each byte of the samples", name, float64(n)/float64(size))
+		}
+		runtime.KeepAlive(e)
+		runtime.KeepAlive(samples)
+	}
+}
+
+// TestVerify compares with a slow and simple check. It refuses a dictionary with a whole content of
+// minSecret bytes or more, raw or unescaped, or with one of the pieces.
+func TestVerify(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 6))
+	refused, n := 0, 20_000
+	for range n {
+		random := func(n int) string { // of few words, so that dictionaries hold contents
+			var b strings.Builder
+			for b.Len() < n {
+				b.WriteString([]string{"ab", "a", `","`, "/", `":"`, "country"}[r.IntN(6)])
+			}
+			return b.String()[:n]
+		}
+		d, err := frame.NewDictionary([]byte(random(20 + r.IntN(80))))
+		must(t, err)
+		text := string(d.Bytes())
+		e, want := newExcluder([]string{"a"}), false
+		for range 1 + r.IntN(3) {
+			content := random(r.IntN(60))
+			if r.IntN(4) == 0 {
+				from := r.IntN(len(text))
+				content = text[from:min(len(text), from+r.IntN(40))]
+			}
+			raw := strings.NewReplacer(`"`, `\"`, "/", []string{"/", `\/`}[r.IntN(2)]).Replace(content)
+			if _, skipped, err := e.redact(t.Context(), [][]byte{[]byte(`{"a":"` + raw + `"}`)}); skipped > 0 || err != nil {
+				t.Fatalf("%q: %d, %v", raw, skipped, err)
+			}
+			for _, whole := range []string{content, raw} {
+				want = want || len(whole) >= minSecret && strings.Contains(text, whole)
+			}
+			for _, part := range append(strings.Split(content, `"`), raw) {
+				for from := 0; from+piece <= len(part); from++ {
+					want = want || (from%pieceStep == 0 || from+piece == len(part)) && strings.Contains(text, part[from:from+piece])
+				}
+			}
+		}
+		if err := e.verify(t.Context(), d); (err != nil) != want {
+			t.Fatalf("%q: %v", text, err)
+		}
+		if want {
+			refused++
+		}
+	}
+	if refused < n/10 || refused > n*9/10 {
+		t.Errorf("%d of %d dictionaries were refused: the test shows nothing", refused, n)
+	}
+}
+
+// BenchmarkExclude: the time that an exclusion adds to a training, for contents of several kinds.
+func BenchmarkExclude(b *testing.B) {
+	for name, format := range map[string]string{"ids": "%06x", "emails": "user%d@example.com", "tokens": "%032x%032[1]x", "JSON": `{"country":"DE","plan":"free","user":"%d"}`} {
+		b.Run(name, func(b *testing.B) {
+			var samples [][]byte
+			for i := range 2000 {
+				var a []string
+				for j := range 100 {
+					a = append(a, fmt.Sprintf(format, i*100+j))
+				}
+				s, err := json.Marshal(map[string]any{"a": a, "text": strings.Repeat("something else ", 70)})
+				if err != nil {
+					b.Fatal(err)
+				}
+				samples = append(samples, s)
+			}
+			d, err := frame.NewDictionary(bytes.Repeat([]byte("nothing that is excluded "), 4000))
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.SetBytes(int64(len(bytes.Join(samples, nil))))
+			b.ReportAllocs()
+			for b.Loop() {
+				e := newExcluder([]string{"a"})
+				redacted, _, err := e.redact(context.Background(), samples)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := e.cutPieces(context.Background(), redacted); err != nil {
+					b.Fatal(err)
+				}
+				if err := e.verify(context.Background(), d); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

@@ -268,8 +268,9 @@ func (t *Training) footprint(size int) int64 {
 //
 // If no dictionary pays, the error is ErrNoDictionary, and the Training still holds the figures.
 // The same samples and options give the same dictionary. Train needs memory for a few copies of its
-// training samples, and up to 50 MiB for tables. A candidate takes samples of at most a hundred
-// times its size; of more it takes every n-th, and of each at most an eighth of that.
+// training samples, and up to 50 MiB for tables. With Exclude it needs up to two more copies of all
+// samples. A candidate takes samples of at most a hundred times its size; of more it takes every
+// n-th, and of each at most an eighth of that.
 func Train(ctx context.Context, samples [][]byte, o TrainOptions) (*Training, error) {
 	o, err := o.withDefaults()
 	if err != nil {
