@@ -177,12 +177,6 @@ function answer(promise, callback) {
   return promise;
 }
 
-/** Reads by a command. A value that cannot be read must not be gone: before getdel comes get. */
-async function keeping(command, readBy) {
-  if (/^getdel$/i.test(command)) await readBy('get');
-  return readBy(command);
-}
-
 const callbackOf = (args) => (typeof args.at(-1) === 'function' ? args.pop() : undefined);
 
 export function plainIORedis(client, options = {}) {
@@ -273,8 +267,8 @@ export function plainIORedis(client, options = {}) {
     const read = readOf(name);
     return read && ((...args) => {
       const callback = callbackOf(args);
-      const readBy = async (command) => values.reply(await client[`${command}Buffer`](...args), read.text, describe(name, args));
-      return answer(keeping(read.command, readBy), callback);
+      const reply = async () => values.reply(await client[`${read.command}Buffer`](...args), read.text, describe(name, args));
+      return answer(reply(), callback);
     });
   });
 }
@@ -371,9 +365,6 @@ export function plainNodeRedis(client, { returnBuffers = asksBuffers(mappingOf(c
         return plainNodeRedis(client[name](...args), { ...options, returnBuffers: buffers, registry: values.registry, reader: values.reader });
       };
     }
-    return readOf(name) && ((...args) => {
-      const readBy = async (command) => hashOf(await values.reply(await mapped[command](...args), !returnBuffers, describe(name, args, true)), mapping);
-      return keeping(name, readBy);
-    });
+    return readOf(name) && (async (...args) => hashOf(await values.reply(await mapped[name](...args), !returnBuffers, describe(name, args, true)), mapping));
   });
 }

@@ -375,31 +375,6 @@ test('node-redis, other commands in a pipeline', { skip }, () => packed(async (u
   }
 }));
 
-test('a getdel that cannot be read', { skip }, () => packed(async (url, value) => {
-  const io = new Redis(url);
-  const node = await createClient({ url }).connect();
-  const keys = ['bad', 'first:6'];
-  try {
-    const elsewhere = { registry: new Registry(io, { prefix: 'another:' }) };
-    const [oldIO, oldNode] = [plainIORedis(io, elsewhere), plainNodeRedis(node, elsewhere)];
-    for (const key of keys) {
-      for (const read of [(name) => oldIO.getdel(name), (name) => oldIO.getdelBuffer(name), (name) => oldNode.getDel(name), (name) => oldNode.GETDEL(name)]) {
-        await assert.rejects(read(key), { name: 'UnreadableError', message: new RegExp(`^getdel(Buffer)? "${key}": `, 'i') });
-        assert.equal(await io.exists(...keys), 2);
-      }
-    }
-    await io.copy('first:5', 'first:6', 'REPLACE');
-    for (const getdel of [(name) => plainIORedis(io).getdel(name), (name) => plainNodeRedis(node).getDel(name)]) {
-      assert.equal(await getdel('first:6'), value);
-      assert.equal(await getdel('first:6'), null);
-      await io.copy('first:5', 'first:6');
-    }
-  } finally {
-    io.disconnect();
-    node.destroy();
-  }
-}));
-
 test('node-redis, values as Buffers', { skip }, () => packed(async (url, value) => {
   const typeMapping = { 36: Buffer };
   const [client, mapped] = [createClient({ url }), createClient({ url, commandOptions: { typeMapping } })];

@@ -289,25 +289,6 @@ def test_damaged(fleet, protocol):
         pipe.reset()
 
 
-def test_getdel(fleet):
-    url, values = packed(fleet)
-
-    async def run(prefix):
-        async with redis.asyncio.Redis.from_url(url) as client:
-            return await AsyncPlain(client, registry=Registry(client, prefix=prefix)).getdel("first:6")
-
-    with redis.Redis.from_url(url) as client:
-        for key in ("bad", "first:6"):
-            with pytest.raises(UnreadableError, match=f"^getdel '{key}': "):
-                Plain(client, registry=Registry(client, prefix="another:")).getdel(key)
-        with pytest.raises(UnreadableError, match="^getdel 'first:6': "):
-            asyncio.run(run("another:"))
-        assert client.exists("bad", "first:6") == 2
-        assert Plain(client).getdel(name="first:5") == values["first:5"] and asyncio.run(run("bale:dict:")) == values["first:6"]
-        assert client.exists("first:5", "first:6") == 0
-        assert Plain(client).getdel("first:5") is None
-
-
 def test_client_side_caching(fleet):
     url, values = packed(fleet)
     cache = pytest.importorskip("redis.cache")

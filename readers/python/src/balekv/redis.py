@@ -267,10 +267,6 @@ class Plain(_Plain):
     def _read(self, words: list, reply: Any) -> Any:
         return _run(self._reply(words, reply))
 
-    def getdel(self, name: Any) -> Any:
-        self._read(["getdel", name], self.client.get(name))  # raises before the value is gone
-        return self._read(["getdel", name], self.client.getdel(name))
-
     def __enter__(self) -> "Plain":
         return self
 
@@ -289,10 +285,6 @@ class AsyncPlain(_Plain):
 
     async def _read(self, words: list, reply: Any) -> Any:
         return await _run_async(self._reply(words, await reply))
-
-    async def getdel(self, name: Any) -> Any:
-        await self._read(["getdel", name], self.client.get(name))
-        return await self._read(["getdel", name], self.client.getdel(name))
 
     async def __aenter__(self) -> "AsyncPlain":
         await self.client.__aenter__()
