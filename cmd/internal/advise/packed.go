@@ -209,7 +209,7 @@ func (t *attempt) unpacked(ctx context.Context, r Reader) (all []*entry, most fr
 		c.items = slices.Clone(e.items)
 		for i := range c.items {
 			it := &c.items[i]
-			h, _, ok := frame.Parse(it.head)
+			h, offset, ok := frame.Parse(it.head)
 			n, packed := plainSize(it.head)
 			if !whole || !ok || !packed {
 				continue
@@ -230,6 +230,9 @@ func (t *attempt) unpacked(ctx context.Context, r Reader) (all []*entry, most fr
 			bytes += len(v)
 			counts[packing{h.Algorithm, h.DictionaryID}]++
 			it.head, it.size = slices.Clone(v[:min(len(v), headBytes)]), int64(len(v))
+			if h.Version == frame.V2 {
+				it.fresh = int64(offset) + frame.FreshnessSize
+			}
 		}
 		if !found || !whole {
 			continue

@@ -33,6 +33,10 @@ type item struct {
 	name []byte // of the field
 	head []byte // the value, or its first part
 	size int64  // of the whole value
+
+	// fresh is what a value of GetOrLoad takes beside its content: a header, and the record of its
+	// freshness.
+	fresh int64
 }
 
 // itemBytes is the memory of an item beside its bytes: its part of the list, with room to grow, and

@@ -343,7 +343,10 @@ func (g *groupSample) measure(ctx context.Context, setting engine.Setting, d bui
 				if !bytes.Equal(back, v) {
 					return nil, fmt.Errorf("a value comes back different with %s", setting)
 				}
-				stored[j] = int64(math.Round(it.times() * float64(len(packed))))
+				stored[j] = int64(math.Round(it.times()*float64(len(packed)))) + it.fresh
+				if it.fresh > 0 && frame.HasMagic(packed) { // it has a header
+					stored[j] += frame.FreshnessSize - it.fresh
+				}
 			}
 			wire += stored[j]
 		}

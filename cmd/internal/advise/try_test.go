@@ -9,8 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
 )
 
 // TestFewFieldsArePacked: a dictionary is charged to the fields that it serves, and not to numbers
@@ -26,6 +28,31 @@ func TestFewFieldsArePacked(t *testing.T) {
 	}
 	if g := newGroupSample(m, f.entries, f.keys); g.there != 3000 {
 		t.Errorf("a dictionary serves %d values", g.there)
+	}
+}
+
+// TestFreshnessTakesMemory: packed or not, a value of GetOrLoad has the record of its freshness. So
+// its memory may be that of a larger class.
+func TestFreshnessTakesMemory(t *testing.T) {
+	random := make([]byte, 100)
+	for i := range random {
+		random[i] = byte(rand.N(256))
+	}
+	for _, v := range []string{strings.Repeat("words ", 20), string(random)} {
+		stored := func(fresh int64) float64 {
+			e := &entry{name: "key", kind: String, size: int64(len(v)), ttl: -1, items: []item{{head: []byte(v), size: int64(len(v)), fresh: fresh}}}
+			g := newGroupSample(&memory{}, []*entry{e}, 1)
+			trial, err := g.measure(t.Context(), engine.Setting{Setting: compress.Setting{Algorithm: frame.Zstd}}, built{}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return trial.wire[0]
+		}
+		packed := stored(0) < float64(len(v))
+		want := map[bool]float64{true: frame.FreshnessSize, false: 12 + frame.FreshnessSize}[packed]
+		if more := stored(12+frame.FreshnessSize) - stored(0); more != want {
+			t.Errorf("packed %v: %v bytes more, want %v", packed, more, want)
+		}
 	}
 }
 

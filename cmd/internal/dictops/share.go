@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -163,8 +164,9 @@ func gcShared(ctx context.Context, r *registry.Registry, o Options) (*Removal, e
 		a.May, err = candidates(ctx, r, l)
 		a.Groups, a.Kept, a.More = l.groups, l.kept, l.more
 		if n := fitting(a.May); n < len(a.May) {
-			a.May = a.May[:n]
-			r.Notef("more than %d dictionaries may go: gc goes on with the others under another --run NAME", n)
+			rand.Shuffle(len(a.May), func(i, j int) { a.May[i], a.May[j] = a.May[j], a.May[i] }) // or the others never had their turn
+			a.May = a.May[:fitting(a.May)]
+			r.Notef("more than %d dictionaries may go: this gc looks at so many of them; run it again under another --run NAME", len(a.May))
 		}
 		return a, err
 	})

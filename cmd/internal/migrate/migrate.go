@@ -71,6 +71,7 @@ func walk(ctx context.Context, client redis.UniversalClient, o pass, r *Counts) 
 		r.Left = map[Reason]keyspace.Tally{}
 	}
 	m := &migration{pass: o, ctx: ctx, client: client, swapper: newSwapper(), result: r}
+	m.swapper.leaves = !o.Revert
 	var before keyspace.Looked
 	return keyspace.ReadValues(ctx, client, keyspace.ValuesOptions{
 		Match: o.Match, Skip: o.Skip, Size: bale.MaxPackedLen(o.MaxSize), Pacer: o.Pacer, Places: o.Places,

@@ -581,10 +581,12 @@ func TestFullServer(t *testing.T) {
 	revert, repack := options(t), options(t)
 	revert.Revert = true
 	repack.Repack, repack.Algorithm, repack.Packer = true, frame.S2, packerOf(t, frame.S2, nil)
-	for what, o := range map[string]pass{"reverted": revert, "packed with s2": repack} {
-		if err := walk(ctx, c, o, &Counts{}); !strings.Contains(fmt.Sprint(err), "OOM") {
-			t.Errorf("%s: %v", what, err)
-		}
+	if err := walk(ctx, c, revert, &Counts{}); !strings.Contains(fmt.Sprint(err), "OOM") {
+		t.Errorf("reverted: %v", err)
+	}
+	must(t, c.ConfigSet(ctx, "maxmemory", "0").Err(), c.Set(ctx, "plain", strings.Repeat("x", 1000), 0).Err(), c.ConfigSet(ctx, "maxmemory", "1").Err())
+	if r := run(t, c, repack); r.Changed() != 1 || r.Left[Refused].Values != 500 { // the others would grow
+		t.Errorf("packed with s2: %+v", r)
 	}
 }
 

@@ -168,6 +168,7 @@ type swapper struct {
 	scripts *scripts
 	forFull *scripts // of values that get smaller, where memory is full
 	full    bool     // it was full once
+	leaves  bool     // what gets larger stays as it is where memory is full; else that is an error
 	expiry  map[redis.UniversalClient]bool
 	noSHA   bool // EVALSHA is forbidden: the scripts are sent as a whole
 }
@@ -227,6 +228,8 @@ func (s *swapper) swap(
 				repeat = append(repeat, i)
 			case isFull(err) && !s.full && changes[i].smaller():
 				repeat, full = append(repeat, i), err
+			case isFull(err) && s.leaves && !changes[i].smaller():
+				outcomes[i], changes[i].cause = refused, err
 			case keyspace.IsMoved(err):
 				outcomes[i] = elsewhere
 			case keyspace.IsForbidden(err) && !whole: // EVALSHA is; EVAL may do

@@ -177,12 +177,23 @@ func TestRegistryTakesNoWrites(t *testing.T) {
 	if _, err := r.Bring(ctx, d.ID()); !strings.Contains(fmt.Sprint(err), "OOM") {
 		t.Error(err)
 	}
+	clitest.OK(t, client.ConfigSet(ctx, "maxmemory", "0").Err())
+	other, err := frame.NewDictionary([]byte("words of another dictionary"))
+	clitest.OK(t, err, client.Set(ctx, dict.DefaultPrefix+"quarantine:"+other.ID().String(), other.Bytes(), time.Hour).Err())
+	clitest.OK(t, client.ConfigSet(ctx, "maxmemory", "1").Err())
+	if _, err := r.Read(ctx, other.ID()); err != nil || len(r.left) != 2 {
+		t.Error(err)
+	}
+	clitest.OK(t, client.ConfigSet(ctx, "maxmemory", "0").Err())
+	if _, err := r.Read(ctx, other.ID()); err != nil || len(r.left) != 1 { // it is back
+		t.Error(err)
+	}
 	clitest.OK(t, r.Close())
 	if text := notes.String(); !strings.Contains(text, "in quarantine, until that ends") || !strings.Contains(text, "OOM") {
 		t.Error(text)
 	}
 	r, err = Open(ctx, Options{Streams: &cli.Streams{Err: &notes}, Data: []string{url}})
-	clitest.OK(t, err, client.ConfigSet(ctx, "maxmemory", "0").Err())
+	clitest.OK(t, err)
 	if _, err := r.Read(ctx, d.ID()); err != nil || r.Restored() != 1 {
 		t.Error(err)
 	}

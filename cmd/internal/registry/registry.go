@@ -48,6 +48,9 @@ func (o *Options) Flags() string {
 	if at := o.At(); at != os.Getenv(cli.URLEnv) {
 		words = append(words, "--redis "+keyspace.Shell(at, "REDIS_URL"))
 	}
+	if o.Login.User != "" {
+		words = append(words, printable.Option("--user", o.Login.User))
+	}
 	if o.Prefix != dict.DefaultPrefix {
 		words = append(words, printable.Option("--prefix", o.Prefix))
 	}
@@ -239,8 +242,10 @@ func (r *Registry) Read(ctx context.Context, id frame.DictionaryID) (*dict.Dicti
 	switch {
 	case d != nil && err != nil:
 		r.left[id], err = err, nil
-	case err == nil && !held:
-		r.restored++
+	case err == nil:
+		if delete(r.left, id); !held {
+			r.restored++
+		}
 	}
 	return d, err
 }
