@@ -43,7 +43,7 @@ FIRST every program that reads the keys must be able to unpack:
 
 ` + dictionaryHelp + `
 
-The user needs to read and to write: ACL SETUSER mover on >secret ~* &bale:dict:* +@read +@write +@connection +@scripting +info +time +publish.
+The user needs to read and to write: ACL SETUSER mover on >secret ~* &bale:dict:* +@read +@write +@connection +@scripting +info +time +publish. On a cluster it needs +cluster|slots +cluster|nodes +cluster|info as well, on each node.
 
 The way back: let programs write plain values (ReadOnly again), bale migrate --revert, bale verify, which then counts plain values alone; in the end take bale out of the programs.
 

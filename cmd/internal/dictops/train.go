@@ -72,9 +72,12 @@ func Train(ctx context.Context, o TrainOptions) (_ *Training, err error) {
 	for i, n := range counts {
 		left[i] = LeftOut{Field: o.Exclude[i], Values: n}
 	}
-	fields := 0
-	for _, n := range sampled.Excluded {
-		fields += n
+	fields, within := 0, 0
+	for i, n := range counts {
+		within += n
+		if sampled.Excluded != nil {
+			fields, within = fields+sampled.Excluded[i], within-sampled.Excluded[i]
+		}
 	}
 	start := time.Now()
 	training, err := dict.Train(ctx, sampled.Values, dict.TrainOptions{
@@ -93,6 +96,9 @@ func Train(ctx context.Context, o TrainOptions) (_ *Training, err error) {
 		if err := outfile.Write(o.Out, training.Dictionary.Bytes()); err != nil {
 			return nil, err
 		}
+	}
+	if within == 0 { // whole fields of hashes, which are not in the figures
+		training.Whole = dict.Measure{}
 	}
 	t := &Training{
 		all: o.All, LeftOut: left, Given: len(sampled.Values), fields: fields,

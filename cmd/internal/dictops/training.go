@@ -54,6 +54,10 @@ func (r *Training) WriteText(w page.Sheet) {
 	if len(leftOut) > 0 {
 		w.Wrapped("contents left out: " + strings.Join(leftOut, ", "))
 	}
+	if r.fields > 0 {
+		w.Wrapped(fmt.Sprintf("%s left out whole, and not in the figures below: packed with this dictionary, these save less",
+			printable.Count(int64(r.fields), "field of a hash is", "fields of hashes are")))
+	}
 	if r.Elsewhere > 0 {
 		w.Wrapped(fmt.Sprintf("long contents were also cut out of other fields of %d values: exclude those fields too", r.Elsewhere))
 	}

@@ -2,15 +2,24 @@ package dictops
 
 import (
 	"bytes"
+	"crypto/rand"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/cli/clitest"
+	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/page/pagetest"
 	"github.com/balekv/bale/cmd/internal/printable"
+	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
@@ -84,5 +93,35 @@ func TestTraining(t *testing.T) {
 		var w bytes.Buffer
 		write(training(t), &w)
 		pagetest.Golden(t, golden, page.Width, w.String())
+	}
+}
+
+// TestFieldsLeftOut: whole fields of hashes that stay out of a dictionary are in no figure of it,
+// and the report says so.
+func TestFieldsLeftOut(t *testing.T) {
+	ctx := t.Context()
+	client, at := clitest.Server(t)
+	_, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i := range 400 {
+			p.HSet(ctx, fmt.Sprint("conn:", i), "secret", rand.Text()+rand.Text()+rand.Text(),
+				"options", fmt.Sprintf(`{"timeout":%d,"keepalive":%d,"compression":"on","charset":"utf8","retries":%d,"region":"europe","application":"shop","certificate":"none","preferences":["read","secondary"]}`, i, 7*i, 31*i))
+		}
+		return nil
+	})
+	clitest.OK(t, err)
+	for exclude, said := range map[string]bool{"secret": true, "": false} {
+		o := TrainOptions{Registry: registry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{at}, Prefix: dict.DefaultPrefix},
+			Match: []string{"conn:*"}, Sample: 1000, MaxSize: 2048, Out: filepath.Join(t.TempDir(), "d"),
+			Setting: engine.Setting{Setting: compress.Setting{Algorithm: frame.Zstd}}}
+		if said {
+			o.Exclude = []string{exclude}
+		}
+		trained, err := Train(ctx, o)
+		clitest.OK(t, err)
+		var text strings.Builder
+		trained.WriteText(page.NewSheet(&text, 0))
+		if strings.Contains(text.String(), "400 fields of hashes are left out whole") != said || strings.Contains(text.String(), "if nothing was left out") {
+			t.Errorf("%q: %s", exclude, &text)
+		}
 	}
 }

@@ -577,6 +577,9 @@ func TestNodesCluster(t *testing.T) {
 	if _, err := Nodes(t.Context(), opened(t, "redis://reader:secret@"+cluster.Servers[0].Addr()), false); !errors.Is(err, ErrDenied) || !strings.Contains(err.Error(), "+cluster|slots allows it") {
 		t.Errorf("%v", err)
 	}
+	if _, err := Lost(t.Context(), opened(t, "redis://reader:secret@"+cluster.Servers[0].Addr())); !errors.Is(err, ErrDenied) || !strings.Contains(err.Error(), "+cluster|slots allows it") {
+		t.Errorf("%v", err)
+	}
 }
 
 // rules are those of the comment of Topology.

@@ -230,7 +230,7 @@ func nodesOf(ctx context.Context, client redis.UniversalClient) (map[string]*red
 		nodes[n.Options().Addr] = n
 		return nil
 	})
-	return nodes, err
+	return nodes, Explain(err, UserOf(client))
 }
 
 // UsedMemory is the used_memory of all servers of a client; 0 where a user may not ask.
