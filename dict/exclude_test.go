@@ -117,9 +117,10 @@ func TestRedact(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", test.in, diff)
 		}
 	}
-	for _, in := range []string{"", "{", `{"a"}`, `[1,`, "text", `{"a":1}}`, `{"a":1]`, `"a"`, "4583289286293124", ` null `, `{"a":1} 2`} {
+	for _, in := range []string{"", "{", `{"a"}`, `[1,`, "text", `{"a":1}}`, `{"a":1]`, `"a"`, "4583289286293124", ` null `, `{"a":1} 2`,
+		`{"a":1,"b":"` + strings.Repeat("x", maxRedacted) + `"}`} {
 		if got, skipped, err := newExcluder([]string{"a"}).redact(context.Background(), [][]byte{[]byte(in)}); skipped != 1 || err != nil {
-			t.Errorf("%q is taken for JSON: %q", in, got)
+			t.Errorf("%.100q is redacted: %.100q", in, got)
 		}
 	}
 }

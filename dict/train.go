@@ -93,13 +93,14 @@ type TrainOptions struct {
 
 	// Exclude are fields of JSON values: names, at any depth, or paths from the root
 	// ("user.token"). Their values, with the names inside them, never enter the dictionary. Train
-	// ignores samples that are no JSON objects or lists, or nest deeper than 1,000 levels. It does
-	// not know the names of a hash's own fields: leave those samples out. An excluded value may
-	// also occur in another field. Train cuts values of 25 bytes or more, and pieces of 32 bytes or
-	// more of them, out of all samples. It rejects a dictionary that contains a shorter value of 6
-	// or more bytes. Names inside excluded values are treated the same, unless a name is a word of
-	// letters, '_' and '-'. Train does not find values in another encoding, such as
-	// percent-encoding. The names may take 8 KiB in all.
+	// ignores samples that are no JSON objects or lists, nest deeper than 1,000 levels or have more
+	// than 4 MiB. It does not know the names of a hash's own fields: leave those samples out. An
+	// excluded value may also occur in another field. Train cuts values of 25 bytes or more, and
+	// pieces of 32 bytes or more of them, out of all samples. It rejects a dictionary that contains
+	// a shorter value of 6 or more bytes. Names inside excluded values are treated the same, unless
+	// a name is a word of letters, '_' and '-'. Train does not find values in another encoding,
+	// such as percent-encoding. Of a value that is itself JSON it does not find pieces with quotes
+	// in another field that holds the same JSON unquoted. The names may take 8 KiB in all.
 	Exclude []string
 
 	// NoRefit returns the winner as it was measured, made of half of the samples. By default Train
@@ -222,7 +223,7 @@ type Training struct {
 	Samples       int   // values trained on
 	SampleBytes   int64 // and their size
 	HeldOut       int   // values measured on
-	Excluded      int   // samples left out since they are no JSON objects or lists and fields are excluded
+	Excluded      int   // samples left out: with excluded fields, those that Exclude ignores
 	Elsewhere     int   // samples with long excluded values, or pieces of them, in other fields, which were cut out
 	NotVerifiable int   // candidates that did not pass the round trip
 
@@ -268,7 +269,7 @@ func (t *Training) footprint(size int) int64 {
 //
 // If no dictionary pays, the error is ErrNoDictionary, and the Training still holds the figures.
 // The same samples and options give the same dictionary. Train needs memory for a few copies of its
-// training samples, and up to 50 MiB for tables. With Exclude it needs up to two more copies of all
+// training samples, and up to 50 MiB for tables. With Exclude it needs some six more copies of all
 // samples. A candidate takes samples of at most a hundred times its size; of more it takes every
 // n-th, and of each at most an eighth of that.
 func Train(ctx context.Context, samples [][]byte, o TrainOptions) (*Training, error) {
@@ -350,7 +351,7 @@ func (t *trainer) run(ctx context.Context, samples [][]byte) error {
 	if len(t.train)+len(t.heldOut) < minSamples || len(t.train) < minSamples/2 {
 		why := ""
 		if r.Excluded > 0 {
-			why = fmt.Sprintf(" (%d were left out: with excluded fields every sample must be a JSON object or list)", r.Excluded)
+			why = fmt.Sprintf(" (%d were left out: with excluded fields every sample must be a JSON object or list of at most 4 MiB)", r.Excluded)
 		}
 		return fmt.Errorf("dict: %w: %w: %d values%s, must be %d at least; some thousands are better", ErrNoDictionary, ErrTooFew, len(t.train)+len(t.heldOut), why, minSamples)
 	}
