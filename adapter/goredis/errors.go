@@ -3,8 +3,6 @@ package goredis
 import (
 	"errors"
 	"fmt"
-
-	"github.com/balekv/bale/internal/adapters"
 )
 
 // ErrCommand is the class of all [CommandError] values.
@@ -12,10 +10,6 @@ var ErrCommand = errors.New("command does not work on packed values")
 
 // ErrInstall is the class of all [InstallError] values.
 var ErrInstall = errors.New("the hook is not on all paths of the client")
-
-// ErrHung says that a Store did not send a call: the server does not answer, and too many calls
-// wait for it. See [NewStore].
-var ErrHung = adapters.ErrHung
 
 // InstallError says what [Hook.Install] could not reach.
 type InstallError struct {

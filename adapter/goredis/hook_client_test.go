@@ -236,42 +236,6 @@ func TestStoreOverAutoPipeline(t *testing.T) {
 	}
 }
 
-// TestStoreOverHungAutoPipeline: what ended writes leave is bounded while the server hangs.
-func TestStoreOverHungAutoPipeline(t *testing.T) {
-	for name, open := range autoPipelines {
-		t.Run(name, func(t *testing.T) {
-			server := redisproc.ForTest(t)
-			rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: time.Minute, WriteTimeout: time.Minute})
-			defer rdb.Close()
-			auto, err := open(rdb)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer auto.Close()
-			s := NewStore(auto)
-			if err := s.Set(t.Context(), "k", []byte("v"), bale.Expiry{}); err != nil {
-				t.Fatal(err)
-			}
-			if err := syscall.Kill(server.PID(), syscall.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
-			defer syscall.Kill(server.PID(), syscall.SIGCONT)
-			const most = 200 // 16 of 1 MiB, and those whose contexts ended before the command was sent
-			for i := 0; ; i++ {
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
-				err := s.Set(ctx, fmt.Sprint("k", i), make([]byte, 1<<20), bale.Expiry{})
-				cancel()
-				if errors.Is(err, ErrHung) {
-					break
-				}
-				if !errors.Is(err, context.DeadlineExceeded) || i == most {
-					t.Fatalf("write %d: %v", i, err)
-				}
-			}
-		})
-	}
-}
-
 // TestStoreInAutoPipeline: calls end with their contexts there too. go-redis alone ends them with
 // its time-outs.
 func TestStoreInAutoPipeline(t *testing.T) {

@@ -41,8 +41,7 @@ var _ bale.Store = (*Store)(nil)
 //
 // With a [redis.AutoPipeliner], a call ends with its context, and its command stays until the
 // client's own timeouts: later writes of its key wait for it. AutoPipelineOptions.MaxQueuedCommands
-// bounds these commands. When they hold 16 MiB and the server does not answer, further ones fail at
-// once with [ErrHung]. For a context that can end, a write takes a goroutine, and so does a read
+// bounds these commands. For a context that can end, a write takes a goroutine, and so does a read
 // with the blocking face. Its client must not read from replicas, and a [dict.Registry] needs the
 // client itself: go-redis does not show the one of an AutoPipeliner.
 //
@@ -61,13 +60,12 @@ func (s *Store) process(ctx context.Context, cmd redis.Cmder, written ...string)
 	if s.auto == nil {
 		return s.send(ctx, cmd)
 	}
-	call := adapters.Call{Writes: written, Bytes: adapters.CommandSize}
+	call := adapters.Call{Writes: written, Always: true} // MaxQueuedCommands is the bound
 	if ctx.Done() != nil {
 		args := cmd.Args()
 		for i, a := range args {
 			if value, ok := a.([]byte); ok {
 				args[i] = bytes.Clone(value)
-				call.Bytes += len(value)
 			}
 		}
 		if len(written) == 0 && !s.auto.IsBlocking() {

@@ -46,9 +46,9 @@ type StoreOptions struct {
 // ends with its cancellation only if AlwaysPipelining is set.
 //
 // A call may stay in the client after its context has ended, until the server answers or the client
-// gives up (ConnWriteTimeout). When these calls hold 16 MiB and the server still does not answer,
-// further calls fail at once with [ErrHung]. On a cluster, calls to other servers go on, except for
-// writes of several keys.
+// gives up (ConnWriteTimeout). When the reads or writes among them hold 16 MiB, and the server
+// answers none, further ones fail at once with [ErrHung], also where the client caches a value. One
+// in 100 ms is sent all the same. In a cluster this goes by sixteenths of the slots, with 4 MiB each.
 //
 // Its commands are pinned. Otherwise the client would reuse a command's memory as soon as its call
 // ends. On a connection that breaks, the connection's writer may still read that memory.
@@ -222,7 +222,10 @@ func (s *Store) do(
 func (s *Store) doMany(
 	ctx context.Context, commands rueidis.Commands, bytes int, keys []string,
 ) ([]rueidis.RedisResult, error) {
-	call := adapters.Call{Writes: keys, Bytes: bytes}
+	call := adapters.Call{Writes: keys, Bytes: bytes, Part: part(commands[0])}
+	if slices.ContainsFunc(commands, func(c rueidis.Completed) bool { return part(c) != call.Part }) {
+		call.Part = 0
+	}
 	return some(write(ctx, s, call, func(ctx context.Context) ([]rueidis.RedisResult, error) {
 		return sendMany(ctx, s.client, commands)
 	}))

@@ -48,9 +48,9 @@ type StoreOptions struct {
 // ends with its cancellation only if AlwaysPipelining is set.
 //
 // A call may stay in the client after its context has ended, until the server answers or the client
-// gives up (ConnWriteTimeout). When these calls hold 16 MiB and the server still does not answer,
-// further calls fail at once with [ErrHung]. On a cluster, calls to other servers go on, except for
-// writes of several keys.
+// gives up (ConnWriteTimeout). When the reads or writes among them hold 16 MiB, and the server
+// answers none, further ones fail at once with [ErrHung], also where the client caches a value. One
+// in 100 ms is sent all the same. In a cluster this goes by sixteenths of the slots, with 4 MiB each.
 //
 // Its commands are pinned. Otherwise the client would reuse a command's memory as soon as its call
 // ends. On a connection that breaks, the connection's writer may still read that memory.
@@ -224,7 +224,10 @@ func (s *Store) do(
 func (s *Store) doMany(
 	ctx context.Context, commands valkey.Commands, bytes int, keys []string,
 ) ([]valkey.ValkeyResult, error) {
-	call := adapters.Call{Writes: keys, Bytes: bytes}
+	call := adapters.Call{Writes: keys, Bytes: bytes, Part: part(commands[0])}
+	if slices.ContainsFunc(commands, func(c valkey.Completed) bool { return part(c) != call.Part }) {
+		call.Part = 0
+	}
 	return some(write(ctx, s, call, func(ctx context.Context) ([]valkey.ValkeyResult, error) {
 		return sendMany(ctx, s.client, commands)
 	}))

@@ -72,7 +72,7 @@ func run(ctx context.Context, addr string, out io.Writer) error {
 			return err
 		}
 		err = cache.Set(ctx, "motto", fmt.Sprintf("%T", store))
-		if errors.Is(err, goredis.ErrHung) || errors.Is(err, rueidis.ErrHung) || errors.Is(err, valkey.ErrHung) {
+		if errors.Is(err, rueidis.ErrHung) || errors.Is(err, valkey.ErrHung) {
 			continue // the server does not answer, and too many calls wait for it: do without the cache
 		}
 		if err != nil {

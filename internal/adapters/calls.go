@@ -10,11 +10,11 @@ import (
 )
 
 // ErrHung is the error of a call that is not sent, because of [Calls]' bound.
-var ErrHung = errors.New("not sent: the server does not answer, and earlier calls whose contexts have ended hold 16 MiB already")
+var ErrHung = errors.New("not sent: the server does not answer, and earlier calls whose contexts have ended hold too much already")
 
 const (
-	// maxLate bounds the bytes of the calls that go on without their callers, as ErrHung says. So
-	// 2,000 of them have room.
+	// maxLate bounds the bytes of the calls that go on without their callers. So 2,000 of them have
+	// room. A part of a cluster has a fourth of it: a server often has several.
 	maxLate = 16 << 20
 
 	// lateSize is what such a call takes beside its commands: two goroutines, most of all.
@@ -26,6 +26,11 @@ const (
 	// maxDirect is half of the commands that rueidis queues for a connection by default
 	// (RingScaleEachConn). A command waits for room there, even if its context ends.
 	maxDirect = 512
+
+	// patience is how long a server answers nothing before calls to it fail at once. Every probeEvery
+	// one of them is sent all the same: its answer ends that.
+	patience   = 250 * time.Millisecond
+	probeEvery = 100 * time.Millisecond
 
 	// giveUp is longer than rueidis waits for a server by default: 10 s (ConnWriteTimeout), after
 	// at most 1 s.
@@ -58,9 +63,36 @@ type Calls struct {
 	late   atomic.Int64 // keys below, so that most calls need no lock
 	mu     sync.Mutex
 	keys   map[string]*lateWrites
-	bytes  atomic.Int64       // of the calls that go on without their callers
-	queued atomic.Int64       // calls that may have a place in the client's queues
-	silent [parts]atomic.Bool // see Silent
+	queued atomic.Int64 // calls that may have a place in the client's queues
+	reads  [parts]side
+	writes [parts]side // which may go to other servers than reads
+}
+
+// side are the reads of a part, or the writes.
+type side struct {
+	silent atomic.Int64 // since when no call has been answered, in Unix nanoseconds; 0 if the last one was
+	probed atomic.Int64 // when a call was sent last though it might have failed at once, likewise
+	bytes  atomic.Int64 // of the calls that go on without their callers
+}
+
+// left notes a call that ended with its context.
+func (s *side) left() { s.silent.CompareAndSwap(0, time.Now().UnixNano()) }
+
+// refuses reports whether a call is not sent: the server has been silent for a while, and the calls
+// that wait for it hold enough.
+func (s *side) refuses(part int) bool {
+	since, most := s.silent.Load(), int64(maxLate)
+	if part > 0 {
+		most /= 4
+	}
+	if since == 0 || s.bytes.Load() < most {
+		return false
+	}
+	now, probed := time.Now().UnixNano(), s.probed.Load()
+	if now-since < int64(patience) {
+		return false
+	}
+	return now-probed < int64(probeEvery) || !s.probed.CompareAndSwap(probed, now)
 }
 
 // lateWrites are the writes of a key that go on without their callers.
@@ -74,6 +106,15 @@ type Call struct {
 	Writes []string // the keys that it writes
 	Bytes  int      // what it holds: its values, and CommandSize for each command
 	Part   int      // see [Part]
+	Always bool     // it is sent beyond the bound, too
+}
+
+// side is that of a call.
+func (c *Calls) side(call *Call) *side {
+	if len(call.Writes) > 0 {
+		return &c.writes[call.Part]
+	}
+	return &c.reads[call.Part]
 }
 
 // Direct reports whether the client has room for a read, which then heeds its context. The caller
@@ -89,14 +130,17 @@ func (c *Calls) Direct(part int) bool {
 	return false
 }
 
-// Ended notes the end of a call, with an error if the server has not answered. A call that ended
-// with its context keeps its place in the client's queue, for at most giveUp.
-func (c *Calls) Ended(ctx context.Context, part int, err error) {
+// Ended notes the end of a read that Direct has let through, with an error if the server has not
+// answered. A call that ended with its context keeps its place in the client's queue, for at most
+// giveUp.
+func (c *Calls) Ended(ctx context.Context, part int, err error) { c.ended(ctx, &c.reads[part], err) }
+
+func (c *Calls) ended(ctx context.Context, s *side, err error) {
 	switch {
-	case err == nil && c.Silent(part): // a needless write would cost the other cores' caches
-		c.silent[part].Store(false)
+	case err == nil && s.silent.Load() != 0: // a needless write would cost the other cores' caches
+		s.silent.Store(0)
 	case err != nil && (ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded)): // the connection may notice first
-		c.silent[part].Store(true)
+		s.left()
 		if c.queued.Load() <= 2*maxDirect { // a bound for the timers
 			time.AfterFunc(giveUp, func() { c.queued.Add(-1) })
 			return
@@ -105,12 +149,12 @@ func (c *Calls) Ended(ctx context.Context, part int, err error) {
 	c.queued.Add(-1)
 }
 
-// Silent reports whether a call of the part has ended with its context, and none has been answered
+// Silent reports whether a read of the part has ended with its context, and none has been answered
 // since.
-func (c *Calls) Silent(part int) bool { return c.silent[part].Load() }
+func (c *Calls) Silent(part int) bool { return c.reads[part].silent.Load() != 0 }
 
 // Answered ends Silent of part 0: a call for several parts has been answered, part by part.
-func (c *Calls) Answered() { c.silent[0].Store(false) }
+func (c *Calls) Answered() { c.reads[0].silent.Store(0) }
 
 // Wait waits for the end of the writes of the keys that go on without their callers. It returns the
 // error of ctx if that ends first.
@@ -134,12 +178,13 @@ func (c *Calls) Wait(ctx context.Context, keys ...string) error {
 
 // Send waits for earlier writes of the call's keys and calls send, which returns when its commands
 // cannot take effect any more. If ctx ends first, Send returns its error, and send goes on: it must
-// not use what belongs to the caller. The client's own timeouts bound it. When the server does not
-// answer and the calls without callers hold 16 MiB, the error is [ErrHung].
+// not use what belongs to the caller. The client's own timeouts bound it. When the server has not
+// answered for a while, and the calls of its side that go on without callers hold maxLate, the error
+// is [ErrHung].
 func Send[T any](ctx context.Context, c *Calls, call Call, send func() (T, error)) (T, error) {
 	var none T
-	part := call.Part // alone for the goroutine: call stays on the stack
-	if ctx.Done() != nil && c.bytes.Load() >= maxLate && c.Silent(part) {
+	side := c.side(&call) // alone for the goroutine: call stays on the stack
+	if ctx.Done() != nil && !call.Always && side.refuses(call.Part) {
 		return none, ErrHung
 	}
 	if err := c.Wait(ctx, call.Writes...); err != nil {
@@ -151,7 +196,7 @@ func Send[T any](ctx context.Context, c *Calls, call Call, send func() (T, error
 	c.queued.Add(1)
 	if ctx.Done() == nil {
 		v, err := send()
-		c.Ended(ctx, part, err)
+		c.ended(ctx, side, err)
 		return v, err
 	}
 	type outcome struct {
@@ -161,7 +206,7 @@ func Send[T any](ctx context.Context, c *Calls, call Call, send func() (T, error
 	sent := make(chan outcome, 1)
 	go func() {
 		v, err := send()
-		c.Ended(ctx, part, err)
+		c.ended(ctx, side, err)
 		sent <- outcome{v, err}
 	}()
 	select {
@@ -169,8 +214,8 @@ func Send[T any](ctx context.Context, c *Calls, call Call, send func() (T, error
 		return o.v, o.err
 	case <-ctx.Done():
 	}
-	c.silent[part].Store(true)
-	end := c.begin(call)
+	side.left()
+	end := c.begin(call, side)
 	go func() {
 		<-sent
 		end()
@@ -179,9 +224,9 @@ func Send[T any](ctx context.Context, c *Calls, call Call, send func() (T, error
 }
 
 // begin notes a call that goes on without its caller, until end is called.
-func (c *Calls) begin(call Call) (end func()) {
+func (c *Calls) begin(call Call, side *side) (end func()) {
 	keys, size := slices.Clone(call.Writes), int64(lateSize+call.Bytes)
-	c.bytes.Add(size)
+	side.bytes.Add(size)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.keys == nil {
@@ -195,7 +240,7 @@ func (c *Calls) begin(call Call) (end func()) {
 		c.keys[key].n++
 	}
 	return func() {
-		c.bytes.Add(-size)
+		side.bytes.Add(-size)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for _, key := range keys {
