@@ -179,8 +179,8 @@ func (c *Calls) Wait(ctx context.Context, keys ...string) error {
 // Send waits for earlier writes of the call's keys and calls send, which returns when its commands
 // cannot take effect any more. If ctx ends first, Send returns its error, and send goes on: it must
 // not use what belongs to the caller. The client's own timeouts bound it. When the server has not
-// answered for a while, and the calls of its side that go on without callers hold maxLate, the error
-// is [ErrHung].
+// answered for a while, and the calls of its side that go on without callers hold maxLate, the
+// error is [ErrHung].
 func Send[T any](ctx context.Context, c *Calls, call Call, send func() (T, error)) (T, error) {
 	var none T
 	side := c.side(&call) // alone for the goroutine: call stays on the stack
