@@ -23,7 +23,7 @@ func TestReportsFitTerminals(t *testing.T) {
 		append([]string{"run", "--builtin", "profiles", "--compress", "none,zstd:better", "--client", "goredis:16+auto", "--concurrency", "1,1000", "--json", results, "--stages"}, short...),
 		append([]string{"run", "--builtin", "profiles", "--compress", "s2", "--rate", "500,1000"}, short...),
 		{"compare", results, results, "--all"},
-		{"http", "--duration", "20ms", "--repeat", "1", "--client", "httpc", "--loop", "closed"},
+		{"http", "--duration", "200ms", "--repeat", "1", "--client", "httpc", "--loop", "closed"},
 		{"study"},
 		{"study", "instruments", "--duration", "6ms", "--repeat", "6"},
 		{"ab", long, long, "--blocks", "6", "--gate", "time=1000%"},
