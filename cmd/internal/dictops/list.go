@@ -394,11 +394,7 @@ func showDictionary(w io.Writer, d *dict.Dictionary, states []*dict.State, until
 			printable.Fprintf(w, "trained   by %s on %d values, for %s: ratio %s, without it %s\n",
 				i.Builder, i.Samples, i.Setting, ratio(i.Ratio), ratio(i.RatioWithout))
 			if left := e.Excluded(); left != nil {
-				with := ""
-				if i.RatioWhole > 0 {
-					with = fmt.Sprintf(": ratio %s with them", ratio(i.RatioWhole))
-				}
-				printable.Fprintf(w, "left out  contents of %s%s\n", strings.Join(left, ", "), with)
+				printable.Fprintf(w, "left out  contents of %s: ratio %s with them\n", strings.Join(left, ", "), ratio(i.RatioWhole))
 			}
 		}
 	}
