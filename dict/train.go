@@ -94,13 +94,14 @@ type TrainOptions struct {
 	// Exclude are fields of JSON values: names, at any depth, or paths from the root
 	// ("user.token"). Their values, with the names inside them, never enter the dictionary. Train
 	// ignores samples that are no JSON objects or lists, nest deeper than 1,000 levels or have more
-	// than 4 MiB. It does not know the names of a hash's own fields: leave those samples out. An
-	// excluded value may also occur in another field. Train cuts values of 25 bytes or more, and
-	// pieces of 32 bytes or more of them, out of all samples. It rejects a dictionary that contains
-	// a shorter value of 6 or more bytes. Names inside excluded values are treated the same, unless
-	// a name is a word of letters, '_' and '-'. Train does not find values in another encoding,
-	// such as percent-encoding. Of a value that is itself JSON it does not find pieces with quotes
-	// in another field that holds the same JSON unquoted. The names may take 8 KiB in all.
+	// than 4 MiB. Their contents are not searched for. It does not know the names of a hash's own
+	// fields: leave those samples out. An excluded value may also occur in another field. Train
+	// cuts values of 25 bytes or more, and pieces of 32 bytes or more of them, out of all samples.
+	// It rejects a dictionary that contains a shorter value of 6 or more bytes. Names inside
+	// excluded values are treated the same, unless a name is a word of letters, '_' and '-'. Train
+	// does not find values in another encoding, such as percent-encoding. Of a value that is itself
+	// JSON it does not find pieces with quotes in another field that holds the same JSON unquoted.
+	// The names may take 8 KiB in all.
 	Exclude []string
 
 	// NoRefit returns the winner as it was measured, made of half of the samples. By default Train

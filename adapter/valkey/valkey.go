@@ -49,9 +49,10 @@ type StoreOptions struct {
 //
 // A call may stay in the client after its context has ended, until the server answers or the client
 // gives up (ConnWriteTimeout). When the reads or writes among them hold 16 MiB, and the server
-// answers none, further ones fail at once with [ErrHung], also where the client caches a value. One
-// in 100 ms is sent all the same. In a cluster this goes by sixteenths of the slots, with 4 MiB
-// each.
+// answers none, further ones fail at once with [ErrHung], also where the client caches a value. At
+// most one in 100 ms is sent all the same. In a cluster this goes by sixteenths of the slots, with
+// 4 MiB each. Writes of several keys count together: they fail when 128 MiB are held, whoever
+// answers.
 //
 // Its commands are pinned. Otherwise the client would reuse a command's memory as soon as its call
 // ends. On a connection that breaks, the connection's writer may still read that memory.

@@ -28,7 +28,8 @@ const (
 	maxDirect = 512
 
 	// patience is how long a server answers nothing before calls to it fail at once. Every probeEvery
-	// one of them is sent all the same: its answer ends that.
+	// one of them is sent all the same, and less often when more than maxLate is held: its answer
+	// ends that.
 	patience   = 250 * time.Millisecond
 	probeEvery = 100 * time.Millisecond
 
@@ -78,21 +79,23 @@ type side struct {
 // left notes a call that ended with its context.
 func (s *side) left() { s.silent.CompareAndSwap(0, time.Now().UnixNano()) }
 
-// refuses reports whether a call is not sent: the server has been silent for a while, and the calls
-// that wait for it hold enough.
+// refuses reports whether a call is not sent: the calls that go on without callers hold enough, and
+// the server has been silent for a while. Of a part with several servers one may answer: then eight
+// times as much is enough.
 func (s *side) refuses(part int) bool {
-	since, most := s.silent.Load(), int64(maxLate)
+	held, most := s.bytes.Load(), int64(maxLate)
 	if part > 0 {
 		most /= 4
 	}
-	if since == 0 || s.bytes.Load() < most {
+	if held < most {
 		return false
 	}
-	now, probed := time.Now().UnixNano(), s.probed.Load()
-	if now-since < int64(patience) {
+	now, since, probed := time.Now().UnixNano(), s.silent.Load(), s.probed.Load()
+	if held < 8*most && (since == 0 || now-since < int64(patience)) {
 		return false
 	}
-	return now-probed < int64(probeEvery) || !s.probed.CompareAndSwap(probed, now)
+	every := int64(probeEvery) * (held / most) // a probe holds its value, too
+	return now-probed < every || !s.probed.CompareAndSwap(probed, now)
 }
 
 // lateWrites are the writes of a key that go on without their callers.

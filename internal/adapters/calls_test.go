@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -150,6 +151,33 @@ func TestCallsBound(t *testing.T) {
 		}
 		if err := call(1, hang); err != nil || !c.Direct(1) {
 			t.Errorf("when all have ended: %v", err)
+		}
+	})
+}
+
+// TestCallsCeiling: of servers of one part one hangs, and another answers. What is held is bounded
+// all the same, also by large values.
+func TestCallsCeiling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c Calls
+		answer := make(chan struct{})
+		hang := func() (bool, error) { <-answer; return true, nil }
+		call := Call{Bytes: 10 << 20, Writes: []string{"key"}}
+		for i := range 1000 {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			call.Writes = []string{strconv.Itoa(i)}
+			Send(ctx, &c, call, hang)
+			cancel()
+			Send(t.Context(), &c, Call{Writes: []string{"short"}}, func() (bool, error) { return true, nil })
+			time.Sleep(time.Millisecond)
+		}
+		if held := c.writes[0].bytes.Load(); held < 8*maxLate || held > 16*maxLate {
+			t.Errorf("%d MiB are held", held>>20)
+		}
+		close(answer)
+		synctest.Wait()
+		if held := c.writes[0].bytes.Load(); held != 0 {
+			t.Errorf("%d bytes are kept", held)
 		}
 	})
 }

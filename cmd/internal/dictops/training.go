@@ -41,7 +41,7 @@ func (r *Training) WriteText(w page.Sheet) {
 	printable.Fprintf(w, "%s\n", r.Source)
 	of := fmt.Sprintf("%d values of %.0f bytes in the mean trained on, %d held out", r.Samples, mean(r.SampleBytes, r.Samples), r.HeldOut)
 	if r.Excluded > 0 {
-		of += fmt.Sprintf(", %d left out since they are no JSON objects or lists", r.Excluded)
+		of += fmt.Sprintf(", %d left out since they are no JSON objects or lists of at most 4 MiB", r.Excluded)
 	}
 	if n := r.Given - r.Samples - r.HeldOut - r.Excluded; n > 0 && len(r.Candidates) > 0 {
 		of += fmt.Sprintf(", %d not used: 100 times the dictionary's size is enough", n)
@@ -168,7 +168,7 @@ type TrainingJSON struct {
 	SampleBytes int64            `json:"sample_bytes"`
 	HeldOut     int              `json:"held_out"`
 	Serves      int64            `json:"serves"`             // values, in the group
-	Excluded    int              `json:"excluded"`           // left out since they are no JSON objects or lists
+	Excluded    int              `json:"excluded"`           // left out since they are no JSON objects or lists of at most 4 MiB
 	Refitted    int              `json:"refitted,omitempty"` // values that the dictionary in the file is made of
 	LeftOut     []LeftOut        `json:"left_out,omitempty"`
 	File        string           `json:"file,omitempty"`
