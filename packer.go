@@ -33,7 +33,8 @@ type PackerOptions struct {
 	Compressors Compressors
 
 	// MinSize is the size in bytes below which a value is stored plain without being tried. With
-	// math.MaxInt the Packer writes plain values, and reads packed ones. Defaults to 64; at least 1.
+	// math.MaxInt the Packer writes plain values, and reads packed ones; GetOrLoad of a Cache stores
+	// their freshness with them, in a frame. Defaults to 64; at least 1.
 	MinSize int
 
 	// MinGain is the minimum saving for storing a value packed, as a part of its size. Below it a
