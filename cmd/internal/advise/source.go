@@ -80,7 +80,10 @@ func Run(ctx context.Context, s Source, o Options) (a *Advice, err error) {
 		o.Source = keyspace.Redact(s.Redis)
 		o.URL, o.Registry = o.Source, keyspace.Redact(s.Registry)
 		if s.Login.User != "" { // the next commands are for another one, who may write
-			o.URL, o.Registry = "***", strings.Repeat("***", min(1, len(o.Registry)))
+			o.URL = "***"
+			if o.Registry != "" {
+				o.Registry = "***"
+			}
 		}
 		if s.Yield != nil {
 			s.Yield()

@@ -72,12 +72,12 @@ func Train(ctx context.Context, o TrainOptions) (_ *Training, err error) {
 	for i, n := range counts {
 		left[i] = LeftOut{Field: o.Exclude[i], Values: n}
 	}
-	fields, within := 0, 0
-	for i, n := range counts {
-		within += n
-		if sampled.Excluded != nil {
-			fields, within = fields+sampled.Excluded[i], within-sampled.Excluded[i]
-		}
+	fields, all := 0, 0
+	for _, n := range sampled.Excluded {
+		fields += n
+	}
+	for _, n := range counts { // which count those, too
+		all += n
 	}
 	start := time.Now()
 	training, err := dict.Train(ctx, sampled.Values, dict.TrainOptions{
@@ -97,7 +97,7 @@ func Train(ctx context.Context, o TrainOptions) (_ *Training, err error) {
 			return nil, err
 		}
 	}
-	if within == 0 { // whole fields of hashes, which are not in the figures
+	if all == fields { // whole fields of hashes, which are not in the figures
 		training.Whole = dict.Measure{}
 	}
 	t := &Training{
