@@ -42,9 +42,13 @@ type span struct {
 }
 
 // collect finds the values of the fields in a sample, with all names inside them, and remembers
-// them. It returns false for a sample that is no JSON object or list, or nests deeper than
-// fieldpath.MaxDepth: its fields are unknown. A text or number may be a field of a hash.
+// them. It returns false for a sample that is no JSON object or list, nests deeper than
+// fieldpath.MaxDepth or is larger than maxRedacted: its fields are unknown. A text or number may be
+// a field of a hash.
 func (e *excluder) collect(sample []byte) ([]span, bool) {
+	if len(sample) > maxRedacted {
+		return nil, false
+	}
 	type level struct {
 		object bool
 		key    bool // the next token is a name
@@ -172,16 +176,12 @@ func (e *excluder) remember(value []byte) {
 }
 
 // redact returns the samples without the values of the fields, and how many were left out because
-// they are no JSON objects or lists, or too large.
+// collect refused them.
 func (e *excluder) redact(ctx context.Context, samples [][]byte) (redacted [][]byte, skipped int, err error) {
 	var b []byte
 	for _, s := range samples {
 		if err := ctx.Err(); err != nil {
 			return nil, 0, err
-		}
-		if len(s) > maxRedacted {
-			skipped++
-			continue
 		}
 		spans, ok := e.collect(s)
 		if !ok {
