@@ -46,11 +46,9 @@ type StoreOptions struct {
 // ends with its cancellation only if AlwaysPipelining is set.
 //
 // A call may stay in the client after its context has ended, until the server answers or the client
-// gives up (ConnWriteTimeout). When the reads or writes among them hold 16 MiB, and the server
-// answers none, further ones fail at once with [ErrHung], also where the client caches a value. At
-// most one in 100 ms is sent all the same. In a cluster this goes by sixteenths of the slots, with
-// 4 MiB each. Writes of several keys count together: they fail when 128 MiB are held, whoever
-// answers.
+// gives up (ConnWriteTimeout). While such calls hold 16 MiB, further ones wait for their end, also
+// where the client caches a value. In a cluster, reads and writes wait only if there are such calls
+// of their own 64 slots. When 128 MiB are held, all wait.
 //
 // Its commands are pinned. Otherwise the client would reuse a command's memory as soon as its call
 // ends. On a connection that breaks, the connection's writer may still read that memory.
@@ -63,10 +61,6 @@ type Store struct {
 }
 
 var _ bale.Store = (*Store)(nil)
-
-// ErrHung says that a call was not sent: the server does not answer, and too many calls wait for
-// it. See [Store].
-var ErrHung = adapters.ErrHung
 
 // NewStore makes a Store. The client stays the caller's, to be closed after the Store's last use.
 //

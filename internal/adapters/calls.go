@@ -9,13 +9,11 @@ import (
 	"time"
 )
 
-// ErrHung is the error of a call that is not sent, because of [Calls]' bound.
-var ErrHung = errors.New("not sent: the server does not answer, and earlier calls whose contexts have ended hold too much already")
-
 const (
 	// maxLate bounds the bytes of the calls that go on without their callers. So 2,000 of them have
-	// room. A part of a cluster has a fourth of it: a server often has several.
+	// room. Calls to a server that may answer go on until they hold ceiling.
 	maxLate = 16 << 20
+	ceiling = 8 * maxLate
 
 	// lateSize is what such a call takes beside its commands: two goroutines, most of all.
 	lateSize = 8 << 10
@@ -27,12 +25,6 @@ const (
 	// (RingScaleEachConn). A command waits for room there, even if its context ends.
 	maxDirect = 512
 
-	// patience is how long a server answers nothing before calls to it fail at once. Every probeEvery
-	// one of them is sent all the same, and less often when more than maxLate is held: its answer
-	// ends that.
-	patience   = 250 * time.Millisecond
-	probeEvery = 100 * time.Millisecond
-
 	// giveUp is longer than rueidis waits for a server by default: 10 s (ConnWriteTimeout), after
 	// at most 1 s.
 	giveUp = 15 * time.Second
@@ -41,7 +33,7 @@ const (
 	parts = 1 + slots>>partBits
 
 	slots    = 1 << 14
-	partBits = 10
+	partBits = 6
 )
 
 // Part returns the part of a cluster for a slot, so that a hung server stops no calls to others. It
@@ -61,41 +53,48 @@ func Part(slot uint16) int {
 // of a key in order: a write may still be on its way when its caller's context has ended. Then a
 // later write of the key waits for it.
 type Calls struct {
-	late   atomic.Int64 // keys below, so that most calls need no lock
-	mu     sync.Mutex
-	keys   map[string]*lateWrites
-	queued atomic.Int64 // calls that may have a place in the client's queues
+	keyed  atomic.Int64 // len(keys), so that most calls need no lock
+	held   atomic.Int64 // bytes of the calls that go on without their callers
 	reads  [parts]side
-	writes [parts]side // which may go to other servers than reads
+	writes [parts]side  // which may go to other servers than reads
+	queued atomic.Int64 // calls that may have a place in the client's queues
+
+	mu    sync.Mutex
+	keys  map[string]*lateWrites
+	freed chan struct{} // closed when there is room again; nil if no call waits
 }
 
 // side are the reads of a part, or the writes.
 type side struct {
-	silent atomic.Int64 // since when no call has been answered, in Unix nanoseconds; 0 if the last one was
-	probed atomic.Int64 // when a call was sent last though it might have failed at once, likewise
-	bytes  atomic.Int64 // of the calls that go on without their callers
+	silent atomic.Bool  // a call has ended with its context, and none has been answered since
+	held   atomic.Int64 // bytes of its calls that go on without their callers
 }
 
-// left notes a call that ended with its context.
-func (s *side) left() { s.silent.CompareAndSwap(0, time.Now().UnixNano()) }
+// full reports whether a call of the side waits for the end of earlier ones.
+func (c *Calls) full(s *side) bool {
+	held := c.held.Load()
+	return held >= maxLate && (s.held.Load() > 0 || held >= ceiling)
+}
 
-// refuses reports whether a call is not sent: the calls that go on without callers hold enough, and
-// the server has been silent for a while. Of a part with several servers one may answer: then eight
-// times as much is enough.
-func (s *side) refuses(part int) bool {
-	held, most := s.bytes.Load(), int64(maxLate)
-	if part > 0 {
-		most /= 4
+// room waits until a call of the side may be sent. It returns the error of ctx if that ends first.
+func (c *Calls) room(ctx context.Context, s *side) error {
+	for c.full(s) {
+		c.mu.Lock()
+		if c.freed == nil {
+			c.freed = make(chan struct{})
+		}
+		freed := c.freed
+		c.mu.Unlock()
+		if !c.full(s) { // it may have been freed before
+			break
+		}
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	if held < most {
-		return false
-	}
-	now, since, probed := time.Now().UnixNano(), s.silent.Load(), s.probed.Load()
-	if held < 8*most && (since == 0 || now-since < int64(patience)) {
-		return false
-	}
-	every := int64(probeEvery) * (held / most) // a probe holds its value, too
-	return now-probed < every || !s.probed.CompareAndSwap(probed, now)
+	return ctx.Err()
 }
 
 // lateWrites are the writes of a key that go on without their callers.
@@ -109,7 +108,7 @@ type Call struct {
 	Writes []string // the keys that it writes
 	Bytes  int      // what it holds: its values, and CommandSize for each command
 	Part   int      // see [Part]
-	Always bool     // it is sent beyond the bound, too
+	Always bool     // it does not wait for room
 }
 
 // side is that of a call.
@@ -140,10 +139,10 @@ func (c *Calls) Ended(ctx context.Context, part int, err error) { c.ended(ctx, &
 
 func (c *Calls) ended(ctx context.Context, s *side, err error) {
 	switch {
-	case err == nil && s.silent.Load() != 0: // a needless write would cost the other cores' caches
-		s.silent.Store(0)
+	case err == nil && s.silent.Load(): // a needless write would cost the other cores' caches
+		s.silent.Store(false)
 	case err != nil && (ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded)): // the connection may notice first
-		s.left()
+		s.silent.Store(true)
 		if c.queued.Load() <= 2*maxDirect { // a bound for the timers
 			time.AfterFunc(giveUp, func() { c.queued.Add(-1) })
 			return
@@ -154,15 +153,15 @@ func (c *Calls) ended(ctx context.Context, s *side, err error) {
 
 // Silent reports whether a read of the part has ended with its context, and none has been answered
 // since.
-func (c *Calls) Silent(part int) bool { return c.reads[part].silent.Load() != 0 }
+func (c *Calls) Silent(part int) bool { return c.reads[part].silent.Load() }
 
 // Answered ends Silent of part 0: a call for several parts has been answered, part by part.
-func (c *Calls) Answered() { c.reads[0].silent.Store(0) }
+func (c *Calls) Answered() { c.reads[0].silent.Store(false) }
 
 // Wait waits for the end of the writes of the keys that go on without their callers. It returns the
 // error of ctx if that ends first.
 func (c *Calls) Wait(ctx context.Context, keys ...string) error {
-	for i := 0; i < len(keys) && c.late.Load() > 0; i++ {
+	for i := 0; i < len(keys) && c.keyed.Load() > 0; i++ {
 		c.mu.Lock()
 		late := c.keys[keys[i]]
 		c.mu.Unlock()
@@ -181,14 +180,15 @@ func (c *Calls) Wait(ctx context.Context, keys ...string) error {
 
 // Send waits for earlier writes of the call's keys and calls send, which returns when its commands
 // cannot take effect any more. If ctx ends first, Send returns its error, and send goes on: it must
-// not use what belongs to the caller. The client's own timeouts bound it. When the server has not
-// answered for a while, and the calls of its side that go on without callers hold maxLate, the
-// error is [ErrHung].
+// not use what belongs to the caller. The client's own timeouts bound it. While the calls that go
+// on without callers hold maxLate, Send waits for their end, too.
 func Send[T any](ctx context.Context, c *Calls, call Call, send func() (T, error)) (T, error) {
 	var none T
 	side := c.side(&call) // alone for the goroutine: call stays on the stack
-	if ctx.Done() != nil && !call.Always && side.refuses(call.Part) {
-		return none, ErrHung
+	if ctx.Done() != nil && !call.Always {
+		if err := c.room(ctx, side); err != nil {
+			return none, err
+		}
 	}
 	if err := c.Wait(ctx, call.Writes...); err != nil {
 		return none, err
@@ -217,7 +217,7 @@ func Send[T any](ctx context.Context, c *Calls, call Call, send func() (T, error
 		return o.v, o.err
 	case <-ctx.Done():
 	}
-	side.left()
+	side.silent.Store(true)
 	end := c.begin(call, side)
 	go func() {
 		<-sent
@@ -227,9 +227,10 @@ func Send[T any](ctx context.Context, c *Calls, call Call, send func() (T, error
 }
 
 // begin notes a call that goes on without its caller, until end is called.
-func (c *Calls) begin(call Call, side *side) (end func()) {
+func (c *Calls) begin(call Call, s *side) (end func()) {
 	keys, size := slices.Clone(call.Writes), int64(lateSize+call.Bytes)
-	side.bytes.Add(size)
+	s.held.Add(size)
+	c.held.Add(size)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.keys == nil {
@@ -238,22 +239,27 @@ func (c *Calls) begin(call Call, side *side) (end func()) {
 	for _, key := range keys {
 		if c.keys[key] == nil {
 			c.keys[key] = &lateWrites{ended: make(chan struct{})}
-			c.late.Add(1)
+			c.keyed.Add(1)
 		}
 		c.keys[key].n++
 	}
 	return func() {
-		side.bytes.Add(-size)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for _, key := range keys {
 			if late := c.keys[key]; late.n == 1 {
 				close(late.ended)
 				delete(c.keys, key)
-				c.late.Add(-1)
+				c.keyed.Add(-1)
 			} else {
 				late.n--
 			}
+		}
+		own, all := s.held.Add(-size), c.held.Add(-size)
+		falls := func(below int64) bool { return all < below && all+size >= below }
+		if c.freed != nil && (own == 0 || falls(maxLate) || falls(ceiling)) {
+			close(c.freed)
+			c.freed = nil
 		}
 	}
 }
