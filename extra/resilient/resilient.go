@@ -1,21 +1,7 @@
 // Package resilient makes calls to an endpoint that may be slow, full or gone: a Redis server, an
 // HTTP service.
 //
-// A [Guard] protects the calls to one endpoint. Its policies are plain values in [Options], each of
-// them off if it is zero. A call passes through them in this order, from the outside in:
-//
-//  1. Timeout: the time for a call with all its tries, and the part of it for each try.
-//  2. [Retry]: further tries after failures, within a budget.
-//  3. [Breaker]: no calls to an endpoint that fails them anyway.
-//  4. [Limit]: no more calls at once than the endpoint can serve.
-//  5. [Hedge]: a second call beside one that takes long.
-//
-// A policy that refuses a call returns a [RejectedError]. [DoWithFallback] does something else
-// after all policies. bale.Cache.GetOrLoad over a [NewStore] loads the value.
-//
-// With all policies but Hedge, a call that succeeds costs some 200 ns. It allocates nothing without
-// a Timeout. A Timeout before the caller's deadline takes one allocation, of the context that has
-// it: the call may keep it, so it cannot be used again.
+// A [Guard] protects the calls to one endpoint with the policies of its [Options].
 package resilient
 
 import (
@@ -41,7 +27,17 @@ const (
 )
 
 // Options are the policies of a [Guard]. The zero value of each means none. One that has values,
-// but not the one that turns it on, is an error.
+// but not the one that turns it on, is an error. A call passes through them in this order, from the
+// outside in:
+//
+//  1. Timeout: the time for a call with all its tries, and the part of it for each try.
+//  2. [Retry]: further tries after failures, within a budget.
+//  3. [Breaker]: no calls to an endpoint that fails them anyway.
+//  4. [Limit]: no more calls at once than the endpoint can serve.
+//  5. [Hedge]: a second call beside one that takes long.
+//
+// A policy that refuses a call returns a [RejectedError]. [DoWithFallback] does something else
+// after all policies. bale.Cache.GetOrLoad over a [NewStore] loads the value.
 type Options struct {
 	// Name names the endpoint in errors and metrics.
 	Name string
@@ -75,6 +71,10 @@ type Options struct {
 
 // Guard protects the calls to one endpoint. It is safe for concurrent use, and has no goroutines of
 // its own.
+//
+// With all policies but Hedge, a call that succeeds costs some 200 ns. It allocates nothing without
+// a Timeout. A Timeout before the caller's deadline takes one allocation, of the context that has
+// it: the call may keep it, so it cannot be used again.
 type Guard struct {
 	o     Options
 	epoch time.Time

@@ -1,19 +1,7 @@
 // Package httpc makes HTTP clients for calls from service to service.
 //
-// [New] returns a plain *http.Client, so that any SDK can use it. Its [Transport] has these parts,
-// from the outside in:
-//
-//  1. limits on the size of requests and responses, and a log of the calls that failed;
-//  2. a resilient.Guard for each host: deadlines, retries within a budget, a breaker;
-//  3. for each try: the header that tells the service how long you wait, and Options.Wrap for
-//     traces, metrics and credentials;
-//  4. an http.Transport that keeps enough connections, replaces each of them after some minutes,
-//     and follows certificates that change on disk.
-//
-// [JSON] makes a call with a JSON body and a JSON answer, from a template of the URL:
-//
-//	client, err := httpc.New(httpc.Options{})
-//	user, err := httpc.JSON[User](ctx, client, "GET", "https://users.internal/v1/users/{id}", nil, id)
+// [New] returns a plain *http.Client, so that any SDK can use it. [JSON] makes a call with a JSON
+// body and a JSON answer, from a template of the URL.
 package httpc
 
 import (
@@ -96,7 +84,15 @@ func New(o Options) (*http.Client, error) {
 }
 
 // Transport is the http.RoundTripper of a client. It is safe for concurrent use. It has no
-// goroutines but those of its connections, which CloseIdleConnections ends.
+// goroutines but those of its connections, which CloseIdleConnections ends. Its parts are, from the
+// outside in:
+//
+//  1. limits on the size of requests and responses, and a log of the calls that failed;
+//  2. a resilient.Guard for each host: deadlines, retries within a budget, a breaker;
+//  3. for each try: the header that tells the service how long you wait, and Options.Wrap for
+//     traces, metrics and credentials;
+//  4. an http.Transport that keeps enough connections, replaces each of them after some minutes,
+//     and follows certificates that change on disk.
 type Transport struct {
 	o       Options
 	guarded *resilient.Transport
