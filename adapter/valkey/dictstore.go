@@ -41,7 +41,7 @@ func (s *Store) masters(ctx context.Context, command string, keys []string, args
 	for i, k := range keys {
 		commands[i] = s.masterCommand(command, k, args...)
 	}
-	return askMany(ctx, s, commands, part, sendOne, sendMany)
+	return askMany(ctx, s, commands, part, sendMany)
 }
 
 // masterCommand makes a command that the client does not take for one that replicas may answer.

@@ -258,14 +258,48 @@ func TestHungOfCluster(t *testing.T) {
 	flood(t, func(ctx context.Context, i int) error {
 		return s.Set(ctx, there[i], make([]byte, 10_000), bale.Expiry{})
 	})
+	both := func(i int) []bale.Item {
+		return []bale.Item{{Key: there[i], Value: make([]byte, 10_000)}, {Key: elsewhere[i%len(elsewhere)], Value: []byte("v")}}
+	}
+	flood(t, func(ctx context.Context, i int) error {
+		if err := s.SetMany(ctx, both(i)); !errors.As(err, new(bale.KeyErrors)) {
+			return err
+		}
+		return context.DeadlineExceeded // of one of the keys
+	})
 	close(stop)
 	others.Wait()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := s.SetMany(ctx, []bale.Item{{Key: elsewhere[0], Value: []byte("v")}, {Key: elsewhere[1], Value: []byte("v")}}); err != nil {
+		t.Error(err)
+	}
+	if n, err := s.Delete(ctx, elsewhere[1:3]); err != nil || n == 0 {
+		t.Errorf("%d deleted, %v", n, err)
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	values, err := s.GetMany(ctx, []string{there[0], elsewhere[0]})
 	if failed, is := errors.AsType[bale.KeyErrors](err); !is || len(failed) != 1 || failed[0].Key != there[0] || string(values[1]) != "v" {
 		t.Errorf("keys of two servers: %q, %v", values, err)
 	}
+	// Reads of many keys take goroutines by parts, and not by keys.
+	before := runtime.NumGoroutine()
+	ctx, cancel = context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.GetMany(ctx, slices.Concat(there, elsewhere))
+	}()
+	for range 20 {
+		time.Sleep(10 * time.Millisecond)
+		if n := runtime.NumGoroutine() - before; n > 5*257 {
+			t.Errorf("%d goroutines for a read of many keys", n)
+			break
+		}
+	}
+	<-done
 	resume()
 	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

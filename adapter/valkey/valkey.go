@@ -44,13 +44,14 @@ type StoreOptions struct {
 // While a connection's queue is full, the client does not heed a context. So a read takes a
 // goroutine while its server does not answer, or if 512 calls of the Store are in flight. Other
 // commands in the client do not count, and this needs valkey.ClientOption.RingScaleEachConn at its
-// default or above. A read that is alone on its connection ends with the context's deadline, but
-// ends with its cancellation only if AlwaysPipelining is set.
+// default or above, and ConnWriteTimeout at its default or below. A read that is alone on its
+// connection ends with the context's deadline, but ends with its cancellation only if
+// AlwaysPipelining is set.
 //
 // A call may stay in the client after its context has ended, until the server answers or the client
-// gives up (ConnWriteTimeout). While such calls hold 16 MiB, further ones wait for their end, also
-// where the client caches a value. In a cluster, reads and writes wait only if there are such calls
-// of their own 64 slots. When 128 MiB are held, all wait.
+// gives up (ConnWriteTimeout). While such calls hold 16 MiB beside what was in flight, further ones
+// wait for their end, also where the client caches a value. In a cluster, the reads or writes of 64
+// slots wait only if there are such calls among them. When 128 MiB are held, all wait.
 //
 // Its commands are pinned. Otherwise the client would reuse a command's memory as soon as its call
 // ends. On a connection that breaks, the connection's writer may still read that memory.
@@ -115,36 +116,65 @@ func (s *Store) ask(ctx context.Context, command valkey.Completed) (valkey.Valke
 	return read(ctx, s, part(command), 1, command, sendOne)
 }
 
-// askMany is read for commands that have a key each: it sends all with many. If a server of a
-// cluster may hang, it sends each with one, so that the other servers' answers are not lost.
-func askMany[C any](ctx context.Context, s *Store, commands []C, part func(C) int,
-	one func(context.Context, valkey.Client, C) (valkey.ValkeyResult, error),
-	many func(context.Context, valkey.Client, []C) ([]valkey.ValkeyResult, error)) ([]valkey.ValkeyResult, error) {
-	silent := s.calls.Silent(0) || slices.ContainsFunc(commands, func(c C) bool { return s.calls.Silent(part(c)) })
-	if s.single || !silent {
-		return some(read(ctx, s, 0, len(commands), commands, many))
-	}
-	replies := make([]valkey.ValkeyResult, len(commands))
-	concurrently(replies, func(i int) valkey.ValkeyResult {
-		r, err := read(ctx, s, part(commands[i]), 1, commands[i], one)
-		if err != nil {
-			return valkey.NewErrorResult(err)
+// askMany is read for commands that have a key each.
+func askMany[C any](
+	ctx context.Context, s *Store, commands []C, part func(C) int,
+	send func(context.Context, valkey.Client, []C) ([]valkey.ValkeyResult, error),
+) ([]valkey.ValkeyResult, error) {
+	return byPart(commands, part, s.calls.ReadsApart, func(p int, commands []C) ([]valkey.ValkeyResult, error) {
+		replies, err := some(read(ctx, s, p, len(commands), commands, send))
+		for i, c := range commands {
+			if replies != nil {
+				err = replies[i].NonValkeyError()
+			}
+			s.calls.NoteRead(ctx, part(c), err)
 		}
-		return r
+		return replies, err
 	})
-	if unanswered(replies) == nil {
-		s.calls.Answered()
-	}
-	return replies, nil
 }
 
-// concurrently makes each of the replies with do.
-func concurrently(replies []valkey.ValkeyResult, do func(i int) valkey.ValkeyResult) {
+// byPart sends commands that have a key each: those that go apart by their parts of a cluster, all
+// at once, and the others together. A server that hangs may take the answers of the commands that
+// go with its own.
+func byPart[C any](
+	commands []C, part func(C) int, apart func(part int) bool,
+	send func(part int, commands []C) ([]valkey.ValkeyResult, error),
+) ([]valkey.ValkeyResult, error) {
+	if !slices.ContainsFunc(commands, func(c C) bool { return apart(part(c)) }) {
+		common := part(commands[0])
+		if slices.ContainsFunc(commands, func(c C) bool { return part(c) != common }) {
+			common = 0
+		}
+		return send(common, commands)
+	}
+	places := map[int][]int{}
+	for i, c := range commands {
+		p := part(c)
+		if !apart(p) {
+			p = 0
+		}
+		places[p] = append(places[p], i)
+	}
+	replies := make([]valkey.ValkeyResult, len(commands))
 	var wg sync.WaitGroup
-	for i := range replies {
-		wg.Go(func() { replies[i] = do(i) })
+	for p, places := range places {
+		wg.Go(func() {
+			group := make([]C, len(places))
+			for i, place := range places {
+				group[i] = commands[place]
+			}
+			answers, err := send(p, group)
+			for i, place := range places {
+				if answers == nil {
+					replies[place] = valkey.NewErrorResult(err)
+				} else {
+					replies[place] = answers[i]
+				}
+			}
+		})
 	}
 	wg.Wait()
+	return replies, nil
 }
 
 // unanswered returns the error of the first command without an answer, or nil.
@@ -210,23 +240,39 @@ func (s *Store) do(
 	ctx context.Context, command valkey.Completed, bytes int, keys ...string,
 ) (valkey.ValkeyResult, error) {
 	call := adapters.Call{Writes: keys, Bytes: bytes, Part: part(command)}
-	return write(ctx, s, call, func(ctx context.Context) (valkey.ValkeyResult, error) {
-		r := s.client.Do(ctx, command)
-		return r, r.Error()
+	r, err := write(ctx, s, call, func(ctx context.Context) (valkey.ValkeyResult, error) {
+		return sendOne(ctx, s.client, command)
 	})
+	if err == nil {
+		err = r.Error()
+	}
+	return r, err
 }
 
-// doMany is write for commands that have a key each.
-func (s *Store) doMany(
-	ctx context.Context, commands valkey.Commands, bytes int, keys []string,
-) ([]valkey.ValkeyResult, error) {
-	call := adapters.Call{Writes: keys, Bytes: bytes, Part: part(commands[0])}
-	if slices.ContainsFunc(commands, func(c valkey.Completed) bool { return part(c) != call.Part }) {
-		call.Part = 0
-	}
-	return some(write(ctx, s, call, func(ctx context.Context) ([]valkey.ValkeyResult, error) {
-		return sendMany(ctx, s.client, commands)
-	}))
+// doMany is write for commands that have a key each, and perhaps a value after it.
+func (s *Store) doMany(ctx context.Context, commands valkey.Commands) ([]valkey.ValkeyResult, error) {
+	return byPart(commands, part, s.calls.WritesApart, func(
+		p int, commands []valkey.Completed,
+	) ([]valkey.ValkeyResult, error) {
+		call := adapters.Call{Part: p}
+		for _, c := range commands {
+			words := c.Commands()
+			call.Writes = append(call.Writes, words[1])
+			for _, word := range words[2:] {
+				call.Bytes += len(word)
+			}
+		}
+		replies, err := some(write(ctx, s, call, func(ctx context.Context) ([]valkey.ValkeyResult, error) {
+			return sendMany(ctx, s.client, commands)
+		}))
+		for i, c := range commands {
+			if replies != nil {
+				err = replies[i].NonValkeyError()
+			}
+			s.calls.NoteWrite(ctx, part(c), err)
+		}
+		return replies, err
+	})
 }
 
 // set is SET with its expiry and a copy of the value.
@@ -262,7 +308,7 @@ func (s *Store) GetMany(ctx context.Context, keys []string) ([][]byte, error) {
 		for i, k := range keys {
 			commands[i] = valkey.CT(s.client.B().Get().Key(k).Cache().Pin(), s.options.CacheTTL)
 		}
-		replies, err := askMany(ctx, s, commands, partCached, sendCached, sendManyCached)
+		replies, err := askMany(ctx, s, commands, partCached, sendManyCached)
 		if err != nil {
 			return values, err
 		}
@@ -322,7 +368,7 @@ func (s *Store) gets(ctx context.Context, keys []string, values [][]byte) error 
 	for i, k := range keys {
 		commands[i] = s.client.B().Get().Key(k).Build().Pin()
 	}
-	replies, err := askMany(ctx, s, commands, part, sendOne, sendMany)
+	replies, err := askMany(ctx, s, commands, part, sendMany)
 	if err != nil {
 		return err
 	}
@@ -333,22 +379,31 @@ func (s *Store) gets(ctx context.Context, keys []string, values [][]byte) error 
 func sendMany(
 	ctx context.Context, client valkey.Client, commands []valkey.Completed,
 ) ([]valkey.ValkeyResult, error) {
-	return singly(client.DoMulti(ctx, commands...), func(i int) valkey.ValkeyResult { return client.Do(ctx, commands[i]) })
+	return despiteGaps(commands, part, func(c []valkey.Completed) []valkey.ValkeyResult {
+		return client.DoMulti(ctx, c...)
+	})
 }
 
 func sendManyCached(
 	ctx context.Context, client valkey.Client, commands []valkey.CacheableTTL,
 ) ([]valkey.ValkeyResult, error) {
-	return singly(client.DoMultiCache(ctx, commands...), func(i int) valkey.ValkeyResult {
-		return client.DoCache(ctx, commands[i].Cmd, commands[i].TTL)
+	return despiteGaps(commands, partCached, func(c []valkey.CacheableTTL) []valkey.ValkeyResult {
+		return client.DoMultiCache(ctx, c...)
 	})
 }
 
-// singly returns the replies of a pipeline, and an error if there is no answer to some. The client
-// sends nothing of it while the slot of one command has no node; then each is sent by itself.
-func singly(replies []valkey.ValkeyResult, do func(i int) valkey.ValkeyResult) ([]valkey.ValkeyResult, error) {
-	if !slices.ContainsFunc(replies, func(r valkey.ValkeyResult) bool { return !errors.Is(r.Error(), valkey.ErrNoSlot) }) {
-		concurrently(replies, do)
+// despiteGaps sends a pipeline, and returns an error if there is no answer to some. The client
+// sends nothing of it while the slot of one command has no node; then each part is sent by itself.
+func despiteGaps[C any](
+	commands []C, part func(C) int, send func([]C) []valkey.ValkeyResult,
+) ([]valkey.ValkeyResult, error) {
+	replies := send(commands)
+	sent := func(r valkey.ValkeyResult) bool { return !errors.Is(r.Error(), valkey.ErrNoSlot) }
+	if !slices.ContainsFunc(replies, sent) {
+		always := func(int) bool { return true }
+		replies, _ = byPart(commands, part, always, func(_ int, commands []C) ([]valkey.ValkeyResult, error) {
+			return send(commands), nil
+		})
 	}
 	return replies, unanswered(replies)
 }
@@ -393,12 +448,11 @@ func (s *Store) SetMany(ctx context.Context, items []bale.Item) error {
 		return nil
 	}
 	commands := make(valkey.Commands, len(items))
-	keys, bytes := make([]string, len(items)), 0
+	keys := make([]string, len(items))
 	for i, item := range items {
 		keys[i], commands[i] = item.Key, s.set(item.Key, item.Value, item.Expiry)
-		bytes += len(item.Value)
 	}
-	replies, err := s.doMany(ctx, commands, bytes, keys)
+	replies, err := s.doMany(ctx, commands)
 	if err != nil {
 		return err
 	}
@@ -423,7 +477,7 @@ func (s *Store) Delete(ctx context.Context, keys []string) (int, error) {
 	for i, k := range keys {
 		commands[i] = s.client.B().Unlink().Key(k).Build().Pin()
 	}
-	replies, err := s.doMany(ctx, commands, 0, keys)
+	replies, err := s.doMany(ctx, commands)
 	if err != nil {
 		return 0, err
 	}
@@ -478,7 +532,7 @@ func (s *Store) PTTL(ctx context.Context, keys []string) ([]int64, error) {
 			commands[i] = s.client.B().Pttl().Key(k).Build().Pin()
 		}
 	}
-	replies, err := askMany(ctx, s, commands, part, sendOne, sendMany)
+	replies, err := askMany(ctx, s, commands, part, sendMany)
 	if err != nil {
 		return ttls, err
 	}

@@ -122,7 +122,7 @@ func (c *Calls) side(call *Call) *side {
 // Direct reports whether the client has room for a read, which then heeds its context. The caller
 // needs no Send, but calls [Calls.Ended] when the read has ended.
 func (c *Calls) Direct(part int) bool {
-	if c.Silent(part) {
+	if c.reads[part].silent.Load() {
 		return false
 	}
 	if c.queued.Add(1) <= maxDirect {
@@ -138,25 +138,39 @@ func (c *Calls) Direct(part int) bool {
 func (c *Calls) Ended(ctx context.Context, part int, err error) { c.ended(ctx, &c.reads[part], err) }
 
 func (c *Calls) ended(ctx context.Context, s *side, err error) {
-	switch {
-	case err == nil && s.silent.Load(): // a needless write would cost the other cores' caches
-		s.silent.Store(false)
-	case err != nil && (ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded)): // the connection may notice first
-		s.silent.Store(true)
-		if c.queued.Load() <= 2*maxDirect { // a bound for the timers
-			time.AfterFunc(giveUp, func() { c.queued.Add(-1) })
-			return
-		}
+	if s.note(ctx, err) && c.queued.Load() <= 2*maxDirect { // a bound for the timers
+		time.AfterFunc(giveUp, func() { c.queued.Add(-1) })
+		return
 	}
 	c.queued.Add(-1)
 }
 
-// Silent reports whether a read of the part has ended with its context, and none has been answered
-// since.
-func (c *Calls) Silent(part int) bool { return c.reads[part].silent.Load() }
+// note notes whether a call has been answered, and reports whether it has ended with its context.
+func (s *side) note(ctx context.Context, err error) (left bool) {
+	left = err != nil && (ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded)) // the connection may notice first
+	if (left || err == nil) && s.silent.Load() != left {                                // a needless write would cost the other cores' caches
+		s.silent.Store(left)
+	}
+	return left
+}
 
-// Answered ends Silent of part 0: a call for several parts has been answered, part by part.
-func (c *Calls) Answered() { c.reads[0].silent.Store(false) }
+// ReadsApart reports whether the reads of a part of a cluster are sent apart from those of other
+// parts, because their server may hang.
+func (c *Calls) ReadsApart(part int) bool { return c.apart(&c.reads, part) }
+
+// WritesApart is ReadsApart for writes.
+func (c *Calls) WritesApart(part int) bool { return c.apart(&c.writes, part) }
+
+func (c *Calls) apart(sides *[parts]side, part int) bool {
+	return part != 0 && (sides[part].silent.Load() || c.full(&sides[0]))
+}
+
+// NoteRead notes for ReadsApart what became of a read that was sent with those of other parts: an
+// error if the server has not answered.
+func (c *Calls) NoteRead(ctx context.Context, part int, err error) { c.reads[part].note(ctx, err) }
+
+// NoteWrite is NoteRead for writes.
+func (c *Calls) NoteWrite(ctx context.Context, part int, err error) { c.writes[part].note(ctx, err) }
 
 // Wait waits for the end of the writes of the keys that go on without their callers. It returns the
 // error of ctx if that ends first.

@@ -180,7 +180,7 @@ func TestCallsQueue(t *testing.T) {
 		for range maxDirect {
 			c.Ended(ended, 0, ended.Err())
 		}
-		c.Answered()
+		c.NoteRead(t.Context(), 0, nil)
 		if c.Direct(0) {
 			t.Error("the commands have left the client at once")
 		}
