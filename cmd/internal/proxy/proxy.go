@@ -240,6 +240,18 @@ type packing struct {
 	closers
 }
 
+// Close closes them at once: while Redis hangs, each group waits for its poll.
+func (k *packing) Close() error {
+	failed := make([]error, len(k.closers))
+	var wg sync.WaitGroup
+	for i, one := range k.closers {
+		wg.Go(func() { failed[i] = one.Close() })
+	}
+	wg.Wait()
+	k.closers = nil
+	return errors.Join(failed...)
+}
+
 // open connects to Redis and its registry, and packs as the Config says.
 func (p *proxy) open(ctx context.Context) error {
 	u, err := p.connect(ctx)

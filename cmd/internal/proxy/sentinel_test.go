@@ -1,11 +1,14 @@
 package proxy
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/balekv/bale/internal/redisproc"
@@ -63,4 +66,31 @@ func TestFailOver(t *testing.T) {
 	time.Sleep(2 * retryEvery)
 	talk(t, c, wire("PING"), "+PONG\r\n")
 	talk(t, dial(t, p.addr), wire("PING"), "+PONG\r\n")
+}
+
+// meeting is a closer that ends when all have begun to close.
+type meeting struct{ others *sync.WaitGroup }
+
+func (m meeting) Close() error {
+	m.others.Done()
+	m.others.Wait()
+	return io.ErrClosedPipe
+}
+
+// TestGroupsCloseAtOnce: each waits for its poll while Redis hangs, and there may be a hundred.
+func TestGroupsCloseAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // which fails if they wait for one another
+		var k packing
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Add(1)
+			k.add(meeting{&wg})
+		}
+		if err := k.Close(); !errors.Is(err, io.ErrClosedPipe) {
+			t.Errorf("%v, must be that of a group", err)
+		}
+		if err := k.Close(); err != nil {
+			t.Errorf("closed again: %v", err)
+		}
+	})
 }

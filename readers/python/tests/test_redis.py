@@ -1,6 +1,7 @@
 """What a Go program writes through a roll-out of dictionaries, read through the real clients."""
 
 import asyncio
+import copy
 import datetime
 from collections import defaultdict
 
@@ -139,6 +140,12 @@ def test_lossy_decoding(plain, client):
             plain(client(decode_responses=True, **options))
         plain(client(**options))
     plain(client(decode_responses=True, encoding="UTF8", encoding_errors="surrogateescape"))
+
+
+@pytest.mark.parametrize("plain", [Plain, AsyncPlain])
+def test_copy(plain):
+    client = redis.asyncio.Redis() if plain is AsyncPlain else redis.Redis()
+    assert copy.copy(plain(client)).client is client
 
 
 def test_watch(fleet):

@@ -86,6 +86,8 @@ class _Plain:
         self._reader = reader or Reader()
 
     def __getattr__(self, name: str) -> Any:
+        if name == "client":  # of an instance that copy or pickle makes, before it has one
+            raise AttributeError(name)
         attribute = getattr(self.client, name)
         if name not in _SHAPES:
             return attribute

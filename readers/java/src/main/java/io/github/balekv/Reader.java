@@ -1,13 +1,18 @@
 package io.github.balekv;
 
+import static java.nio.charset.StandardCharsets.UTF_8;
+
 import io.github.balekv.BaleException.Corrupt;
 import io.github.balekv.BaleException.NotFound;
 import io.github.balekv.BaleException.TooLarge;
 import io.github.balekv.BaleException.UnknownAlgorithm;
 import io.github.balekv.BaleException.UnknownDictionary;
+import io.github.balekv.BaleException.Unreadable;
 import java.time.Instant;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 
 /** Turns stored values into plain ones. It is safe for concurrent use. */
@@ -58,8 +63,8 @@ public final class Reader {
     }
 
     /**
-     * How many bytes the packed values of one call of a JedisReader may have together, decoded; at
-     * least maxSize. Those beyond are TooLarge. Default 256 MiB.
+     * How many bytes the packed values of one call of {@link Reader#values} or {@link Reader#hash}
+     * may have together, decoded; at least maxSize. Those beyond are TooLarge. Default 256 MiB.
      */
     public Builder budget(long bytes) {
       budget = bytes;
@@ -145,6 +150,57 @@ public final class Reader {
       throw new NotFound("the value has expired");
     }
     return content;
+  }
+
+  /**
+   * The plain value of a key that a client returned: null for a cached miss, an expired value and
+   * null. A value that cannot be read is Unreadable.
+   */
+  public byte[] value(byte[] key, byte[] stored) {
+    return value(key, stored, new Batch());
+  }
+
+  /** The plain values of keys, in their order, that a command or pipeline returned. They have one budget. */
+  public List<byte[]> values(byte[][] keys, List<byte[]> stored) {
+    if (keys.length != stored.size()) {
+      throw new IllegalArgumentException("%d values of %d keys".formatted(stored.size(), keys.length));
+    }
+    List<byte[]> plain = new ArrayList<>(keys.length);
+    Batch batch = new Batch();
+    for (int i = 0; i < keys.length; i++) {
+      plain.add(value(keys[i], stored.get(i), batch));
+    }
+    return plain;
+  }
+
+  /** The plain fields of a hash, in their order, without cached misses and expired ones. They have one budget. */
+  public <F> Map<F, byte[]> hash(byte[] key, Map<F, byte[]> stored) {
+    Map<F, byte[]> plain = new LinkedHashMap<>();
+    Batch batch = new Batch();
+    stored.forEach((field, value) -> {
+      byte[] content = value(key, value, batch);
+      if (content != null) {
+        plain.put(field, content);
+      }
+    });
+    return plain;
+  }
+
+  private byte[] value(byte[] key, byte[] stored, Batch batch) {
+    try {
+      return stored == null ? null : unpack(stored, Instant.now(), batch);
+    } catch (NotFound e) {
+      return null;
+    } catch (BaleException e) {
+      throw new Unreadable("key " + shown(key), e);
+    }
+  }
+
+  private static final int MAX_NAME = 256; // of a key in a message, which has 512 MB at most
+
+  private static String shown(byte[] key) {
+    String start = new String(key, 0, Math.min(key.length, MAX_NAME), UTF_8).replaceAll("[\\p{C}\\u2028\\u2029]", "?");
+    return key.length > MAX_NAME ? start + "..." : start;
   }
 
   private byte[] decode(Frame.Header header, byte[] payload, Batch batch) {

@@ -86,8 +86,8 @@ class HostileTest {
         assertEquals(3, good.hgetAll(keys[0]).size());
       }
       List<byte[]> pipeline = Collections.nCopies(4, mebibyte());
-      assertThrows(IllegalArgumentException.class, () -> r.values(keys, pipeline.subList(1, 4)));
-      var reads = List.<org.junit.jupiter.api.function.Executable>of(() -> r.mget(keys), () -> r.hgetAll(keys[0]), () -> r.values(keys, pipeline));
+      assertThrows(IllegalArgumentException.class, () -> r.reader().values(keys, pipeline.subList(1, 4)));
+      var reads = List.<org.junit.jupiter.api.function.Executable>of(() -> r.mget(keys), () -> r.hgetAll(keys[0]), () -> r.reader().values(keys, pipeline));
       for (var read : reads) {
         String why = assertThrows(BaleException.Unreadable.class, read).getMessage();
         assertTrue(why.endsWith("decoded so far, and budget is 3145728"), why);
@@ -101,9 +101,9 @@ class HostileTest {
     try (JedisPooled client = client(1)) {
       JedisReader r = new JedisReader(client);
       byte[] bad = frame(Frame.ZSTD, 0, 5, new byte[1]);
-      String why = assertThrows(BaleException.Unreadable.class, () -> r.value("a\u001b[31m\u202e\u009b\n".getBytes(StandardCharsets.UTF_8), bad)).getMessage();
+      String why = assertThrows(BaleException.Unreadable.class, () -> r.reader().value("a\u001b[31m\u202e\u009b\n".getBytes(StandardCharsets.UTF_8), bad)).getMessage();
       assertTrue(why.startsWith("key a?[31m???: "), why);
-      why = assertThrows(BaleException.Unreadable.class, () -> r.value("x".repeat(1 << 20).getBytes(StandardCharsets.UTF_8), bad)).getMessage();
+      why = assertThrows(BaleException.Unreadable.class, () -> r.reader().value("x".repeat(1 << 20).getBytes(StandardCharsets.UTF_8), bad)).getMessage();
       assertTrue(why.startsWith("x".repeat(256) + "...: ", 4) && why.length() < 1000, why);
     }
   }

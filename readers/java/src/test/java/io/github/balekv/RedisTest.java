@@ -8,12 +8,12 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.lettuce.core.RedisClient;
-import io.lettuce.core.RedisURI;
 import io.lettuce.core.api.sync.RedisHashCommands;
 import io.lettuce.core.api.sync.RedisStringCommands;
 import io.lettuce.core.cluster.RedisClusterClient;
-import io.lettuce.core.codec.StringCodec;
+import io.lettuce.core.codec.ByteArrayCodec;
 import java.net.URI;
+import java.util.HashMap;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
@@ -90,7 +90,7 @@ class RedisTest {
       var replies = good.stream().map(e -> pipe.get(b(e.key))).toList();
       pipe.sync();
       byte[][] keys = good.stream().map(e -> b(e.key)).toArray(byte[][]::new);
-      List<byte[]> piped = r.values(keys, replies.stream().map(Supplier::get).toList());
+      List<byte[]> piped = r.reader().values(keys, replies.stream().map(Supplier::get).toList());
       for (int i = 0; i < good.size(); i++) {
         assertArrayEquals(good.get(i).want(), plain.get(i));
         assertArrayEquals(good.get(i).want(), piped.get(i));
@@ -98,20 +98,26 @@ class RedisTest {
     }
   }
 
-  private static <C extends RedisStringCommands<String, byte[]> & RedisHashCommands<String, byte[]>> void checkLettuce(C r, Phase phase) {
+  private static <C extends RedisStringCommands<byte[], byte[]> & RedisHashCommands<byte[], byte[]>> void checkLettuce(
+      C client, C registry, Phase phase) {
+    Registry.Source source = (key, end) -> registry.getrange(key, 0, end);
+    Reader r = Reader.builder().registry(new Registry(Registry.DEFAULT_PREFIX, source)).build();
     for (Entry e : phase.values) {
-      check(e, RuntimeException.class, () -> e.field == null ? r.get(e.key) : r.hget(e.key, e.field));
+      byte[] key = b(e.key);
+      check(e, BaleException.Unreadable.class, () -> r.value(key, e.field == null ? client.get(key) : client.hget(key, b(e.field))));
     }
     phase.hashes().forEach((key, entries) -> {
-      if (entries.stream().allMatch(Entry::readable)) {
-        Map<String, byte[]> plain = r.hgetall(key);
-        assertEquals(entries.size(), plain.size());
-        entries.forEach(e -> assertArrayEquals(e.want(), plain.get(e.field)));
+      Map<byte[], byte[]> stored = client.hgetall(b(key));
+      if (!entries.stream().allMatch(Entry::readable)) {
+        assertThrows(BaleException.Unreadable.class, () -> r.hash(b(key), stored));
+        return;
       }
+      Map<String, byte[]> plain = new HashMap<>();
+      r.hash(b(key), stored).forEach((field, value) -> plain.put(new String(field, UTF_8), value));
+      assertEquals(entries.size(), plain.size());
+      entries.forEach(e -> assertArrayEquals(e.want(), plain.get(e.field)));
     });
-    assertNull(r.get("never written"));
-    r.set("written", b("as it is"));
-    assertArrayEquals(b("as it is"), r.get("written"));
+    assertNull(r.value(b("never written"), client.get(b("never written"))));
   }
 
   @Test
@@ -147,13 +153,13 @@ class RedisTest {
   @Test
   void lettuce() throws Exception {
     int phases = Testdata.run(Phase.class, phase -> {
-      RedisURI uri = RedisURI.create(phase.url);
-      RedisClient client = RedisClient.create(uri);
-      try (LettuceRegistry source = LettuceRegistry.of(uri)) {
-        Reader reader = Reader.builder().registry(new Registry(Registry.DEFAULT_PREFIX, source)).build();
-        checkLettuce(client.connect(new LettuceCodec<>(StringCodec.UTF8, reader)).sync(), phase);
+      RedisClient client = RedisClient.create(phase.url);
+      RedisClient registry = RedisClient.create(phase.url);
+      try {
+        checkLettuce(client.connect(ByteArrayCodec.INSTANCE).sync(), registry.connect(ByteArrayCodec.INSTANCE).sync(), phase);
       } finally {
         client.shutdown();
+        registry.shutdown();
       }
     }, "fleet");
     assertEquals(7, phases);
@@ -162,11 +168,10 @@ class RedisTest {
   @Test
   void lettuceCluster() throws Exception {
     Testdata.run(Phase.class, phase -> {
-      RedisURI uri = RedisURI.create(phase.url);
-      RedisClusterClient client = RedisClusterClient.create(uri);
-      try (LettuceRegistry source = LettuceRegistry.ofCluster(uri)) {
-        Reader reader = Reader.builder().registry(new Registry(Registry.DEFAULT_PREFIX, source)).build();
-        checkLettuce(client.connect(new LettuceCodec<>(StringCodec.UTF8, reader)).sync(), phase);
+      RedisClusterClient client = RedisClusterClient.create(phase.url);
+      try {
+        var commands = client.connect(ByteArrayCodec.INSTANCE).sync();
+        checkLettuce(commands, commands, phase);
       } finally {
         client.shutdown();
       }
