@@ -277,6 +277,20 @@ func TestBewareConcernsTheSteps(t *testing.T) {
 	}
 }
 
+// TestNamesAreNoPatterns: where the name of a group, as a pattern, is like other keys, the steps give
+// the pattern.
+func TestNamesAreNoPatterns(t *testing.T) {
+	group := func(name, match string) Group {
+		return Group{Name: name, Match: match, Type: String, Keys: 9, Options: []Option{{Setting: "zstd:3"}}}
+	}
+	a := &Advice{Server: &Server{}, Groups: []Group{group("page:*", "page:*"), group("cache:[v2]:*", `cache:\[v2\]:*`), group("user:*", "user:*")}}
+	a.next(&Options{URL: "redis://h:1"})
+	want := `if you give it as --match. For cache:[v2]:* that is --match 'cache:\[v2\]:*'. `
+	if what := a.Next[0].What; !strings.Contains(what, want) || strings.Contains(what, "For user:*") {
+		t.Errorf("%q", what)
+	}
+}
+
 // TestReadsThatThereAre: no reads move nothing less. Reads are counted since the server's start,
 // and the text says when that was.
 func TestReadsThatThereAre(t *testing.T) {

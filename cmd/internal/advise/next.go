@@ -43,10 +43,14 @@ func (a *Advice) next(o *Options) {
 	if n.match == "" {
 		n.match = "PATTERN" // of keys that are hidden, or come later
 	}
-	others := -1
-	for _, g := range a.Groups {
-		if g.Chosen >= 0 {
-			others++
+	others, escaped := -1, []string{}
+	for _, o := range a.Groups {
+		if o.Chosen < 0 {
+			continue
+		}
+		others++
+		if o.Match != "" && o.Match != o.Name && o.Name != g.Name && len(escaped) < caughtShown {
+			escaped = append(escaped, fmt.Sprintf("For %s that is %s. ", o.Name, printable.Option("--match", o.Match)))
 		}
 	}
 	if chosen.Dictionary > 0 {
@@ -89,7 +93,7 @@ func (a *Advice) next(o *Options) {
 		why = ""
 	}
 	if others > 0 {
-		a.Next[0].What = fmt.Sprintf("Begin with %s%s. For another group, bale advise prints the commands if you give it as --match. %s", g.Name, why, a.Next[0].What)
+		a.Next[0].What = fmt.Sprintf("Begin with %s%s. For another group, bale advise prints the commands if you give it as --match. %s%s", g.Name, why, strings.Join(escaped, ""), a.Next[0].What)
 	}
 }
 
