@@ -277,8 +277,8 @@ func TestBewareConcernsTheSteps(t *testing.T) {
 	}
 }
 
-// TestNamesAreNoPatterns: where the name of a group, as a pattern, is like other keys, the steps give
-// the pattern.
+// TestNamesAreNoPatterns: where the name of a group, as a pattern, is like other keys, the steps
+// give the pattern.
 func TestNamesAreNoPatterns(t *testing.T) {
 	group := func(name, match string) Group {
 		return Group{Name: name, Match: match, Type: String, Keys: 9, Options: []Option{{Setting: "zstd:3"}}}
