@@ -256,15 +256,21 @@ func TestHungOfCluster(t *testing.T) {
 	flood(t, func(ctx context.Context, i int) error {
 		return s.Set(ctx, there[i], make([]byte, 10_000), bale.Expiry{})
 	})
+	var apart atomic.Int64
 	both := func(i int) []bale.Item {
 		return []bale.Item{{Key: there[i], Value: make([]byte, 10_000)}, {Key: elsewhere[i%len(elsewhere)], Value: []byte("v")}}
 	}
 	flood(t, func(ctx context.Context, i int) error {
-		if err := s.SetMany(ctx, both(i)); !errors.As(err, new(bale.KeyErrors)) {
-			return err
+		err := s.SetMany(ctx, both(i))
+		if failed, is := errors.AsType[bale.KeyErrors](err); is && len(failed) == 1 && failed[0].Key == there[i] {
+			apart.Add(1)
+			return context.DeadlineExceeded
 		}
-		return context.DeadlineExceeded // of one of the keys
+		return err
 	})
+	if apart.Load() < floodCallers { // some time out on a busy machine
+		t.Errorf("of %d writes of two keys %d have stored one", floodCalls, apart.Load())
+	}
 	close(stop)
 	others.Wait()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -275,11 +281,14 @@ func TestHungOfCluster(t *testing.T) {
 	if n, err := s.Delete(ctx, elsewhere[1:3]); err != nil || n == 0 {
 		t.Errorf("%d deleted, %v", n, err)
 	}
-	ctx, cancel = context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
-	values, err := s.GetMany(ctx, []string{there[0], elsewhere[0]})
-	if failed, is := errors.AsType[bale.KeyErrors](err); !is || len(failed) != 1 || failed[0].Key != there[0] || string(values[1]) != "v" {
-		t.Errorf("keys of two servers: %q, %v", values, err)
+	for _, keys := range [][]string{{there[0], elsewhere[0]}, {elsewhere[0], there[0]}} {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		values, err := s.GetMany(ctx, keys)
+		cancel()
+		failed, is := errors.AsType[bale.KeyErrors](err)
+		if !is || len(failed) != 1 || failed[0].Key != there[0] || string(values[slices.Index(keys, elsewhere[0])]) != "v" {
+			t.Errorf("keys of two servers: %q, %v", values, err)
+		}
 	}
 	// Reads of many keys take goroutines by parts, and not by keys.
 	before := runtime.NumGoroutine()
@@ -303,6 +312,87 @@ func TestHungOfCluster(t *testing.T) {
 	defer cancel()
 	if _, err := s.Get(ctx, there[0]); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestCachedSaysNothing: what the client's cache answers is no answer of the server.
+func TestCachedSaysNothing(t *testing.T) {
+	cluster := redisproc.ClusterForTestWith(t, 3, redisproc.Options{Args: []string{"--cluster-node-timeout", "600000"}})
+	s := NewStore(patient(t, cluster.Addrs()...), StoreOptions{CacheTTL: time.Minute})
+	cached := []string{"{k}1", "{k}2"}
+	if _, err := s.GetMany(t.Context(), cached); err != nil {
+		t.Fatal(err)
+	}
+	command := s.client.B().Get().Key("{k}").Build()
+	pause(t, cluster.Servers[int(command.Slot())*3>>14])
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := s.GetMany(ctx, []string{"{k}3", "other"}); err == nil {
+		t.Error("a stopped server answers")
+	}
+	for name, read := range map[string]func() error{
+		"Get":     func() error { _, err := s.Get(t.Context(), cached[0]); return err },
+		"GetMany": func() error { _, err := s.GetMany(t.Context(), cached); return err },
+	} {
+		if err := read(); err != nil && !errors.Is(err, bale.ErrNotFound) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if !s.calls.ReadsApart(part(command)) {
+			t.Errorf("%s: the server counts as one that answers", name)
+		}
+	}
+}
+
+// TestKeysStayInOrder: commands of a part go together, also if it changes meanwhile whether the
+// part goes apart.
+func TestKeysStayInOrder(t *testing.T) {
+	calls := 0
+	apart := func(int) bool { calls++; return calls%2 == 1 }
+	var sent [][]string
+	part := func(key string) int { return len(key) }
+	var mu sync.Mutex
+	_, err := byPart([]string{"a", "bb", "c", "dd", "e"}, part, apart, func(_ int, keys []string) ([]rueidis.RedisResult, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		sent = append(sent, keys)
+		return nil, errors.New("not sent")
+	})
+	slices.SortFunc(sent, slices.Compare)
+	if err != nil || fmt.Sprint(sent) != "[[a c e] [bb dd]]" {
+		t.Errorf("%q, %v", sent, err)
+	}
+}
+
+// TestGaps: while a slot has no node, the others of its part are read and written.
+func TestGaps(t *testing.T) {
+	cluster := redisproc.ClusterForTestWith(t, 3, redisproc.Options{Args: []string{"--cluster-require-full-coverage", "no"}})
+	before := patient(t, cluster.Addrs()...)
+	keys := map[uint16]string{} // by slot
+	for i := 0; keys[100] == "" || keys[101] == ""; i++ {
+		key := fmt.Sprint("k", i)
+		command := before.B().Get().Key(key).Build()
+		keys[command.Slot()] = key
+	}
+	for _, node := range before.Nodes() {
+		if err := node.Do(t.Context(), node.B().Arbitrary("CLUSTER", "DELSLOTS", "100").Build()).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: cluster.Addrs(), DisableRetry: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for name, o := range map[string]StoreOptions{"": {}, "cache": {CacheTTL: time.Minute}} {
+		s := NewStore(client, o)
+		err := s.SetMany(t.Context(), []bale.Item{{Key: keys[100], Value: []byte("v")}, {Key: keys[101], Value: []byte("v")}})
+		if failed, is := errors.AsType[bale.KeyErrors](err); !is || len(failed) != 1 || failed[0].Key != keys[100] {
+			t.Errorf("%s: written: %v", name, err)
+		}
+		values, err := s.GetMany(t.Context(), []string{keys[100], keys[101]})
+		if failed, is := errors.AsType[bale.KeyErrors](err); !is || len(failed) != 1 || failed[0].Key != keys[100] || string(values[1]) != "v" {
+			t.Errorf("%s: %q, %v", name, values, err)
+		}
 	}
 }
 

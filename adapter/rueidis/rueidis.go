@@ -49,7 +49,8 @@ type StoreOptions struct {
 // A call may stay in the client after its context has ended, until the server answers or the client
 // gives up (ConnWriteTimeout). While such calls hold 16 MiB beside what was in flight, further ones
 // wait for their end, also where the client caches a value. In a cluster, the reads or writes of 64
-// slots wait only if there are such calls among them. When 128 MiB are held, all wait.
+// slots wait only if there are such calls among them. When 128 MiB are held, all wait. A call for
+// many keys takes a goroutine or two for each of these parts whose server may hang.
 //
 // Its commands are pinned. Otherwise the client would reuse a command's memory as soon as its call
 // ends. On a connection that breaks, the connection's writer may still read that memory.
@@ -100,14 +101,23 @@ func read[C, R any](
 		var none R
 		return none, err
 	}
-	if !s.calls.Direct(part) {
+	var r R
+	var err error
+	if s.calls.Direct(part) {
+		r, err = send(ctx, s.client, commands)
+		s.calls.Ended(ctx, part, err)
+	} else {
 		call := adapters.Call{Bytes: n * adapters.CommandSize, Part: part}
-		return adapters.Send(ctx, &s.calls, call, func() (R, error) { return send(ctx, s.client, commands) })
+		r, err = adapters.Send(ctx, &s.calls, call, func() (R, error) { return send(ctx, s.client, commands) })
 	}
-	r, err := send(ctx, s.client, commands)
-	s.calls.Ended(ctx, part, err)
+	if err == errCached {
+		err = nil
+	}
 	return r, err
 }
+
+// errCached is of reads that the client's cache has answered: they say nothing of the server.
+var errCached = errors.New("cached")
 
 // ask is read for one command.
 func (s *Store) ask(ctx context.Context, command rueidis.Completed) (rueidis.RedisResult, error) {
@@ -122,10 +132,13 @@ func askMany[C any](
 	return byPart(commands, part, s.calls.ReadsApart, func(p int, commands []C) ([]rueidis.RedisResult, error) {
 		replies, err := some(read(ctx, s, p, len(commands), commands, send))
 		for i, c := range commands {
+			said := err
 			if replies != nil {
-				err = replies[i].NonRedisError()
+				if said = replies[i].NonRedisError(); replies[i].IsCacheHit() {
+					said = errCached
+				}
 			}
-			s.calls.NoteRead(ctx, part(c), err)
+			s.calls.NoteRead(ctx, part(c), said)
 		}
 		return replies, err
 	})
@@ -138,6 +151,9 @@ func byPart[C any](
 	commands []C, part func(C) int, apart func(part int) bool,
 	send func(part int, commands []C) ([]rueidis.RedisResult, error),
 ) ([]rueidis.RedisResult, error) {
+	if len(commands) == 0 {
+		return nil, nil
+	}
 	if !slices.ContainsFunc(commands, func(c C) bool { return apart(part(c)) }) {
 		common := part(commands[0])
 		if slices.ContainsFunc(commands, func(c C) bool { return part(c) != common }) {
@@ -145,13 +161,16 @@ func byPart[C any](
 		}
 		return send(common, commands)
 	}
-	places := map[int][]int{}
+	places, as := map[int][]int{}, map[int]int{}
 	for i, c := range commands {
 		p := part(c)
-		if !apart(p) {
-			p = 0
+		if _, known := as[p]; !known { // apart may change, and commands of a key stay in order
+			as[p] = 0
+			if apart(p) {
+				as[p] = p
+			}
 		}
-		places[p] = append(places[p], i)
+		places[as[p]] = append(places[as[p]], i)
 	}
 	replies := make([]rueidis.RedisResult, len(commands))
 	var wg sync.WaitGroup
@@ -175,12 +194,18 @@ func byPart[C any](
 	return replies, nil
 }
 
-// unanswered returns the error of the first command without an answer, or nil.
+// unanswered returns the error of the first command without an answer, or nil. It is errCached if
+// the server answered none.
 func unanswered(replies []rueidis.RedisResult) error {
+	cached := len(replies) > 0
 	for _, r := range replies {
 		if err := r.NonRedisError(); err != nil {
 			return err
 		}
+		cached = cached && r.IsCacheHit()
+	}
+	if cached {
+		return errCached
 	}
 	return nil
 }
@@ -197,6 +222,10 @@ func part(c rueidis.Completed) int { return adapters.Part(c.Slot()) }
 
 func partCached(c rueidis.CacheableTTL) int { return adapters.Part(c.Cmd.Slot()) }
 
+func slot(c rueidis.Completed) int { return int(c.Slot()) }
+
+func slotCached(c rueidis.CacheableTTL) int { return int(c.Cmd.Slot()) }
+
 func sendOne(ctx context.Context, client rueidis.Client, command rueidis.Completed) (rueidis.RedisResult, error) {
 	r := client.Do(ctx, command)
 	return r, r.NonRedisError()
@@ -204,7 +233,7 @@ func sendOne(ctx context.Context, client rueidis.Client, command rueidis.Complet
 
 func sendCached(ctx context.Context, client rueidis.Client, c rueidis.CacheableTTL) (rueidis.RedisResult, error) {
 	r := client.DoCache(ctx, c.Cmd, c.TTL)
-	return r, r.NonRedisError()
+	return r, unanswered([]rueidis.RedisResult{r})
 }
 
 // value is that of a reply, as the caller's own.
@@ -264,10 +293,11 @@ func (s *Store) doMany(ctx context.Context, commands rueidis.Commands) ([]rueidi
 			return sendMany(ctx, s.client, commands)
 		}))
 		for i, c := range commands {
+			said := err
 			if replies != nil {
-				err = replies[i].NonRedisError()
+				said = replies[i].NonRedisError()
 			}
-			s.calls.NoteWrite(ctx, part(c), err)
+			s.calls.NoteWrite(ctx, part(c), said)
 		}
 		return replies, err
 	})
@@ -377,7 +407,7 @@ func (s *Store) gets(ctx context.Context, keys []string, values [][]byte) error 
 func sendMany(
 	ctx context.Context, client rueidis.Client, commands []rueidis.Completed,
 ) ([]rueidis.RedisResult, error) {
-	return despiteGaps(commands, part, func(c []rueidis.Completed) []rueidis.RedisResult {
+	return despiteGaps(commands, slot, func(c []rueidis.Completed) []rueidis.RedisResult {
 		return client.DoMulti(ctx, c...)
 	})
 }
@@ -385,21 +415,21 @@ func sendMany(
 func sendManyCached(
 	ctx context.Context, client rueidis.Client, commands []rueidis.CacheableTTL,
 ) ([]rueidis.RedisResult, error) {
-	return despiteGaps(commands, partCached, func(c []rueidis.CacheableTTL) []rueidis.RedisResult {
+	return despiteGaps(commands, slotCached, func(c []rueidis.CacheableTTL) []rueidis.RedisResult {
 		return client.DoMultiCache(ctx, c...)
 	})
 }
 
 // despiteGaps sends a pipeline, and returns an error if there is no answer to some. The client
-// sends nothing of it while the slot of one command has no node; then each part is sent by itself.
+// sends nothing of it while the slot of one command has no node; then each slot is sent by itself.
 func despiteGaps[C any](
-	commands []C, part func(C) int, send func([]C) []rueidis.RedisResult,
+	commands []C, slot func(C) int, send func([]C) []rueidis.RedisResult,
 ) ([]rueidis.RedisResult, error) {
 	replies := send(commands)
 	sent := func(r rueidis.RedisResult) bool { return !errors.Is(r.Error(), rueidis.ErrNoSlot) }
 	if !slices.ContainsFunc(replies, sent) {
 		always := func(int) bool { return true }
-		replies, _ = byPart(commands, part, always, func(_ int, commands []C) ([]rueidis.RedisResult, error) {
+		replies, _ = byPart(commands, slot, always, func(_ int, commands []C) ([]rueidis.RedisResult, error) {
 			return send(commands), nil
 		})
 	}

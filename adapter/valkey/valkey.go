@@ -51,7 +51,8 @@ type StoreOptions struct {
 // A call may stay in the client after its context has ended, until the server answers or the client
 // gives up (ConnWriteTimeout). While such calls hold 16 MiB beside what was in flight, further ones
 // wait for their end, also where the client caches a value. In a cluster, the reads or writes of 64
-// slots wait only if there are such calls among them. When 128 MiB are held, all wait.
+// slots wait only if there are such calls among them. When 128 MiB are held, all wait. A call for
+// many keys takes a goroutine or two for each of these parts whose server may hang.
 //
 // Its commands are pinned. Otherwise the client would reuse a command's memory as soon as its call
 // ends. On a connection that breaks, the connection's writer may still read that memory.
@@ -102,14 +103,23 @@ func read[C, R any](
 		var none R
 		return none, err
 	}
-	if !s.calls.Direct(part) {
+	var r R
+	var err error
+	if s.calls.Direct(part) {
+		r, err = send(ctx, s.client, commands)
+		s.calls.Ended(ctx, part, err)
+	} else {
 		call := adapters.Call{Bytes: n * adapters.CommandSize, Part: part}
-		return adapters.Send(ctx, &s.calls, call, func() (R, error) { return send(ctx, s.client, commands) })
+		r, err = adapters.Send(ctx, &s.calls, call, func() (R, error) { return send(ctx, s.client, commands) })
 	}
-	r, err := send(ctx, s.client, commands)
-	s.calls.Ended(ctx, part, err)
+	if err == errCached {
+		err = nil
+	}
 	return r, err
 }
+
+// errCached is of reads that the client's cache has answered: they say nothing of the server.
+var errCached = errors.New("cached")
 
 // ask is read for one command.
 func (s *Store) ask(ctx context.Context, command valkey.Completed) (valkey.ValkeyResult, error) {
@@ -124,10 +134,13 @@ func askMany[C any](
 	return byPart(commands, part, s.calls.ReadsApart, func(p int, commands []C) ([]valkey.ValkeyResult, error) {
 		replies, err := some(read(ctx, s, p, len(commands), commands, send))
 		for i, c := range commands {
+			said := err
 			if replies != nil {
-				err = replies[i].NonValkeyError()
+				if said = replies[i].NonValkeyError(); replies[i].IsCacheHit() {
+					said = errCached
+				}
 			}
-			s.calls.NoteRead(ctx, part(c), err)
+			s.calls.NoteRead(ctx, part(c), said)
 		}
 		return replies, err
 	})
@@ -140,6 +153,9 @@ func byPart[C any](
 	commands []C, part func(C) int, apart func(part int) bool,
 	send func(part int, commands []C) ([]valkey.ValkeyResult, error),
 ) ([]valkey.ValkeyResult, error) {
+	if len(commands) == 0 {
+		return nil, nil
+	}
 	if !slices.ContainsFunc(commands, func(c C) bool { return apart(part(c)) }) {
 		common := part(commands[0])
 		if slices.ContainsFunc(commands, func(c C) bool { return part(c) != common }) {
@@ -147,13 +163,16 @@ func byPart[C any](
 		}
 		return send(common, commands)
 	}
-	places := map[int][]int{}
+	places, as := map[int][]int{}, map[int]int{}
 	for i, c := range commands {
 		p := part(c)
-		if !apart(p) {
-			p = 0
+		if _, known := as[p]; !known { // apart may change, and commands of a key stay in order
+			as[p] = 0
+			if apart(p) {
+				as[p] = p
+			}
 		}
-		places[p] = append(places[p], i)
+		places[as[p]] = append(places[as[p]], i)
 	}
 	replies := make([]valkey.ValkeyResult, len(commands))
 	var wg sync.WaitGroup
@@ -177,12 +196,18 @@ func byPart[C any](
 	return replies, nil
 }
 
-// unanswered returns the error of the first command without an answer, or nil.
+// unanswered returns the error of the first command without an answer, or nil. It is errCached if
+// the server answered none.
 func unanswered(replies []valkey.ValkeyResult) error {
+	cached := len(replies) > 0
 	for _, r := range replies {
 		if err := r.NonValkeyError(); err != nil {
 			return err
 		}
+		cached = cached && r.IsCacheHit()
+	}
+	if cached {
+		return errCached
 	}
 	return nil
 }
@@ -199,6 +224,10 @@ func part(c valkey.Completed) int { return adapters.Part(c.Slot()) }
 
 func partCached(c valkey.CacheableTTL) int { return adapters.Part(c.Cmd.Slot()) }
 
+func slot(c valkey.Completed) int { return int(c.Slot()) }
+
+func slotCached(c valkey.CacheableTTL) int { return int(c.Cmd.Slot()) }
+
 func sendOne(ctx context.Context, client valkey.Client, command valkey.Completed) (valkey.ValkeyResult, error) {
 	r := client.Do(ctx, command)
 	return r, r.NonValkeyError()
@@ -206,7 +235,7 @@ func sendOne(ctx context.Context, client valkey.Client, command valkey.Completed
 
 func sendCached(ctx context.Context, client valkey.Client, c valkey.CacheableTTL) (valkey.ValkeyResult, error) {
 	r := client.DoCache(ctx, c.Cmd, c.TTL)
-	return r, r.NonValkeyError()
+	return r, unanswered([]valkey.ValkeyResult{r})
 }
 
 // value is that of a reply, as the caller's own.
@@ -266,10 +295,11 @@ func (s *Store) doMany(ctx context.Context, commands valkey.Commands) ([]valkey.
 			return sendMany(ctx, s.client, commands)
 		}))
 		for i, c := range commands {
+			said := err
 			if replies != nil {
-				err = replies[i].NonValkeyError()
+				said = replies[i].NonValkeyError()
 			}
-			s.calls.NoteWrite(ctx, part(c), err)
+			s.calls.NoteWrite(ctx, part(c), said)
 		}
 		return replies, err
 	})
@@ -379,7 +409,7 @@ func (s *Store) gets(ctx context.Context, keys []string, values [][]byte) error 
 func sendMany(
 	ctx context.Context, client valkey.Client, commands []valkey.Completed,
 ) ([]valkey.ValkeyResult, error) {
-	return despiteGaps(commands, part, func(c []valkey.Completed) []valkey.ValkeyResult {
+	return despiteGaps(commands, slot, func(c []valkey.Completed) []valkey.ValkeyResult {
 		return client.DoMulti(ctx, c...)
 	})
 }
@@ -387,21 +417,21 @@ func sendMany(
 func sendManyCached(
 	ctx context.Context, client valkey.Client, commands []valkey.CacheableTTL,
 ) ([]valkey.ValkeyResult, error) {
-	return despiteGaps(commands, partCached, func(c []valkey.CacheableTTL) []valkey.ValkeyResult {
+	return despiteGaps(commands, slotCached, func(c []valkey.CacheableTTL) []valkey.ValkeyResult {
 		return client.DoMultiCache(ctx, c...)
 	})
 }
 
 // despiteGaps sends a pipeline, and returns an error if there is no answer to some. The client
-// sends nothing of it while the slot of one command has no node; then each part is sent by itself.
+// sends nothing of it while the slot of one command has no node; then each slot is sent by itself.
 func despiteGaps[C any](
-	commands []C, part func(C) int, send func([]C) []valkey.ValkeyResult,
+	commands []C, slot func(C) int, send func([]C) []valkey.ValkeyResult,
 ) ([]valkey.ValkeyResult, error) {
 	replies := send(commands)
 	sent := func(r valkey.ValkeyResult) bool { return !errors.Is(r.Error(), valkey.ErrNoSlot) }
 	if !slices.ContainsFunc(replies, sent) {
 		always := func(int) bool { return true }
-		replies, _ = byPart(commands, part, always, func(_ int, commands []C) ([]valkey.ValkeyResult, error) {
+		replies, _ = byPart(commands, slot, always, func(_ int, commands []C) ([]valkey.ValkeyResult, error) {
 			return send(commands), nil
 		})
 	}

@@ -9,7 +9,7 @@ import (
 
 // runCommand is bale run and what is below it.
 type runCommand struct {
-	List   runList   `cmd:"" help:"Show all runs, and how far they are."`
+	List   runList   `cmd:"" help:"Show all runs, and how far they are. The names of those that have gone are forgotten."`
 	Show   runShow   `cmd:"" help:"Show a run, its settings and its workers."`
 	Pause  runPause  `cmd:"" help:"Let the workers of a run wait, from within ten seconds on."`
 	Resume runResume `cmd:"" help:"Let them go on."`

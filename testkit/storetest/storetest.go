@@ -337,6 +337,9 @@ func testExpiry(t *testing.T, s bale.Store, d Deployment) {
 		if hour := time.Hour.Milliseconds(); err != nil || len(ttls) != 3 || ttls[0] != -2 || ttls[1] < hour/2 || ttls[1] > hour || ttls[2] != -1 {
 			t.Errorf("PTTL: %d, %v", ttls, err)
 		}
+		if ttls, err := aging.PTTL(ctx, nil); err != nil || len(ttls) > 0 {
+			t.Errorf("PTTL of nothing: %d, %v", ttls, err)
+		}
 	}
 	for _, e := range []bale.Expiry{{}, bale.TTL(time.Hour), bale.ExpireAt(at)} {
 		if ok, err := s.Touch(ctx, "none", e); ok || err != nil {

@@ -277,6 +277,36 @@ func TestBewareConcernsTheSteps(t *testing.T) {
 	}
 }
 
+// TestStepsStayWithinMatch: groups are not joined to one with keys beyond --match, and steps for
+// such keys warn.
+func TestStepsStayWithinMatch(t *testing.T) {
+	for _, test := range []struct {
+		match, pattern string
+		beyond         bool
+	}{
+		{"feed/*", "*", true}, {"feed/*", "feed/xml/*", false}, {"sess{*", "*:v3:*", true}, {"sess{*", "sess{*}:v3:*", false},
+		{"*", "*:v3:*", false}, {"user:1*", "user:*", true}, {"a?", "a*", true}, {`cache:\[v2\]:*`, `cache:\[v2\]:*`, false}, {`odd\*`, "odd*", true},
+	} {
+		if got := beyond([]string{"other:*", test.match}, test.pattern); got != test.beyond {
+			t.Errorf("--match %s, %s: beyond is %v", test.match, test.pattern, got)
+		}
+		a := &Advice{Server: &Server{}, Groups: []Group{{Name: test.pattern, Match: test.pattern, Type: String, Keys: 9, Options: []Option{{Setting: "zstd:3"}}}}}
+		a.next(&Options{URL: "redis://h:1", Match: []string{test.match}})
+		if got := strings.Contains(a.Next[0].What, "goes beyond --match"); got != test.beyond {
+			t.Errorf("--match %s: %q", test.match, a.Next[0].What)
+		}
+	}
+	part := func(name string) *attempt {
+		return &attempt{found: &found{name: name, kind: String}, group: Group{Name: name, Match: name}}
+	}
+	all := []*attempt{part("feed/xml/google/*"), part("feed/xml/meta/*")}
+	for match, want := range map[string]int{"*": 1, "feed/*": 0} {
+		if found := families(all, &Options{Match: []string{match}}, func(*attempt) string { return "tried" }); len(found) != want {
+			t.Errorf("--match %s: %d families, not %d", match, len(found), want)
+		}
+	}
+}
+
 // TestNamesAreNoPatterns: where the name of a group, as a pattern, is like other keys, the steps
 // give the pattern.
 func TestNamesAreNoPatterns(t *testing.T) {
@@ -285,7 +315,7 @@ func TestNamesAreNoPatterns(t *testing.T) {
 	}
 	a := &Advice{Server: &Server{}, Groups: []Group{group("page:*", "page:*"), group("cache:[v2]:*", `cache:\[v2\]:*`), group("user:*", "user:*")}}
 	a.next(&Options{URL: "redis://h:1"})
-	want := `if you give it as --match. For cache:[v2]:* that is --match 'cache:\[v2\]:*'. `
+	want := `if you give it as --match and --group. For cache:[v2]:* that is --match 'cache:\[v2\]:*'. `
 	if what := a.Next[0].What; !strings.Contains(what, want) || strings.Contains(what, "For user:*") {
 		t.Errorf("%q", what)
 	}

@@ -67,6 +67,10 @@ func (a *Advice) next(o *Options) {
 	if g.Match == "" {
 		a.Next[0].What += " PATTERN is for the pattern of their keys."
 	}
+	if g.Match != "" && beyond(o.Match, g.Match) {
+		a.Next[0].What += fmt.Sprintf(" BEWARE: the pattern %s goes beyond --match: "+
+			"these steps are for keys, too, that were not looked at.", g.Match)
+	}
 	most, warned := true, 0 // g saves most; of groups that catch others' keys
 	for j := range a.Groups {
 		o := &a.Groups[j]
@@ -93,7 +97,7 @@ func (a *Advice) next(o *Options) {
 		why = ""
 	}
 	if others > 0 {
-		a.Next[0].What = fmt.Sprintf("Begin with %s%s. For another group, bale advise prints the commands if you give it as --match. %s%s", g.Name, why, strings.Join(escaped, ""), a.Next[0].What)
+		a.Next[0].What = fmt.Sprintf("Begin with %s%s. For another group, bale advise prints the commands if you give it as --match and --group. %s%s", g.Name, why, strings.Join(escaped, ""), a.Next[0].What)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/internal/engine"
+	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/migrate"
 	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/printable"
@@ -61,7 +62,7 @@ func (t *attempt) better(ctx context.Context, a *Advice, o *Options) error {
 	if o.Reader == nil || t.how == quick {
 		return nil
 	}
-	plain, with, failed := t.unpacked(ctx, o.Reader)
+	plain, with, failed := t.unpacked(ctx, o.Reader, &a.wasted)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -195,16 +196,20 @@ type Reader interface {
 	Group(ctx context.Context, id frame.DictionaryID) (*dict.State, error)
 }
 
-// mostWasted bounds the bytes of values that turn out to be damaged once they are unpacked. Forged
-// ones of a few KiB each would take minutes.
-const mostWasted = 4 * packedMax
+// errWasted is why further packed values are not read.
+var errWasted = fmt.Errorf("too many before them were damaged: they took %d MiB", keyspace.MostWasted>>20)
 
 // unpacked are copies of the sampled entries with packed values, as they would be with plain ones,
 // and how most values are packed. An error tells why the first of those was left out that are.
-func (t *attempt) unpacked(ctx context.Context, r Reader) (all []*entry, most frame.Header, failed error) {
-	counts, bytes, wasted := map[packing]int{}, 0, int64(0)
+// wasted are the bytes of all values that turned out to be damaged once they were unpacked.
+func (t *attempt) unpacked(ctx context.Context, r Reader, wasted *int64) (all []*entry, most frame.Header, failed error) {
+	counts, bytes := map[packing]int{}, 0
 	for _, e := range t.entries {
-		found, whole := false, bytes < trainBytes && wasted < mostWasted
+		if *wasted >= keyspace.MostWasted {
+			failed = cmp.Or(failed, errWasted)
+			break
+		}
+		found, whole := false, bytes < trainBytes
 		c := *e
 		c.items = slices.Clone(e.items)
 		for i := range c.items {
@@ -222,7 +227,9 @@ func (t *attempt) unpacked(ctx context.Context, r Reader) (all []*entry, most fr
 			if err != nil {
 				if whole = false; !errors.Is(err, bale.ErrNotFound) { // a cached miss
 					failed = cmp.Or(failed, err)
-					wasted += n
+					if errors.Is(err, bale.ErrCorrupt) {
+						*wasted += n
+					}
 				}
 				break
 			}

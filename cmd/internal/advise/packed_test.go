@@ -599,7 +599,8 @@ func TestForgedHash(t *testing.T) {
 	one.name, one.size, one.items = "one", 1, e.items[:1]
 	r := &largeReader{value: make([]byte, packedMax)}
 	a := newAttempt(m, &found{name: "*", kind: Hash, keys: 2, entries: []*entry{&one, e, e}}, &Options{})
-	all, _, err := a.unpacked(t.Context(), r)
+	var wasted int64
+	all, _, err := a.unpacked(t.Context(), r, &wasted)
 	must(t, err)
 	if r.values > 1 || len(all) != 1 || len(all[0].items) != 1 {
 		t.Errorf("%d values of %d bytes are unpacked, for %d entries", r.values, packedMax, len(all))
@@ -609,13 +610,17 @@ func TestForgedHash(t *testing.T) {
 	}
 	r.values = 0
 	a.entries = []*entry{e}
-	if all, _, err = a.unpacked(t.Context(), r); err != nil || len(all) > 0 || r.values != 1 {
+	if all, _, err = a.unpacked(t.Context(), r, &wasted); err != nil || len(all) > 0 || r.values != 1 {
 		t.Errorf("%d values are unpacked, for %d entries: %v", r.values, len(all), err)
 	}
 	r.values, r.err = 0, bale.ErrCorrupt
 	a.entries = slices.Repeat([]*entry{&one}, 100)
-	if all, _, err = a.unpacked(t.Context(), r); !errors.Is(err, bale.ErrCorrupt) || len(all) > 0 || r.values != mostWasted/packedMax {
+	if all, _, err = a.unpacked(t.Context(), r, &wasted); !errors.Is(err, bale.ErrCorrupt) || len(all) > 0 || r.values != keyspace.MostWasted/packedMax {
 		t.Errorf("%d values are unpacked that are damaged at their end, for %d entries: %v", r.values, len(all), err)
+	}
+	r.values = 0
+	if _, _, err = a.unpacked(t.Context(), r, &wasted); !errors.Is(err, errWasted) || r.values > 0 {
+		t.Errorf("%d more are unpacked of the next group: %v", r.values, err)
 	}
 }
 

@@ -184,7 +184,16 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 	case err != nil:
 		a.Scan.Interrupted, a.Scan.Reason = true, "the server did not answer any more"
 	}
-	watched(ctx, s.registry || s.packed())
+	ask := func(about func(ctx context.Context)) {
+		if !a.Scan.Interrupted {
+			about(ctx)
+			return
+		}
+		short, cancel := context.WithTimeout(ctx, 5*time.Second) // the server may hang
+		defer cancel()
+		about(short)
+	}
+	ask(func(ctx context.Context) { watched(ctx, s.registry || s.packed()) })
 	if s.scan.BytesRead >= o.MaxBytes {
 		a.warn("After %s of values no more were read (--max-bytes): what came later is in the counts, and not in the samples.", printable.Size(s.scan.BytesRead))
 	}
@@ -213,7 +222,7 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 	a.Total.Tables = tables(groups, &s.memory)
 	err = errors.Join(err, a.answer(ctx, groups, &s.memory, &o))
 	if a.Server.now != nil {
-		a.Server.now(ctx, s.counters)
+		ask(func(ctx context.Context) { a.Server.now(ctx, s.counters) })
 	}
 	a.warm()
 	a.elsewhere(&o)

@@ -46,6 +46,9 @@ func families(all []*attempt, o *Options, kind func(*attempt) string) (found []*
 			parts[i] = "*"
 			f := &family{pattern: strings.Join(parts, ":")}
 			parts[i] = p
+			if beyond(o.Match, f.pattern) { // whose keys nobody has looked at
+				continue
+			}
 			key := t.kind + " " + k + " " + f.pattern
 			if by[key] == nil {
 				by[key] = f
@@ -57,6 +60,30 @@ func families(all []*attempt, o *Options, kind func(*attempt) string) (found []*
 	found = slices.DeleteFunc(found, func(f *family) bool { return len(f.members) < 2 })
 	slices.SortStableFunc(found, func(x, y *family) int { return cmp.Compare(len(y.members), len(x.members)) })
 	return found
+}
+
+// beyond reports whether a pattern is like keys that no pattern of --match is like.
+func beyond(match []string, pattern string) bool {
+	return len(match) > 0 && !slices.ContainsFunc(match, func(m string) bool {
+		return keygroup.Match(m, example(pattern, "")) && keygroup.Match(m, example(pattern, "\x01\x02\x03"))
+	})
+}
+
+// example is a key that a group's pattern is like, with a text in place of each *.
+func example(pattern, star string) string {
+	var key strings.Builder
+	for i := 0; i < len(pattern); i++ {
+		switch c := pattern[i]; {
+		case c == '*':
+			key.WriteString(star)
+		case c == '\\' && i+1 < len(pattern):
+			i++
+			key.WriteByte(pattern[i])
+		default:
+			key.WriteByte(c)
+		}
+	}
+	return key.String()
 }
 
 // alone reports whether all members are still groups, and the pattern catches no keys of others.

@@ -76,11 +76,12 @@ return names`)
 	// viewScript is the time, the state, and the leases of all units (ARGV: units), a line each. It
 	// does not ask for their lengths, which would count as a program's HSTRLEN.
 	viewScript = redis.NewScript(now + `
-local leases, n, some = {}, 0, {}
+local pages, n, some = {}, 0, {}
 for from = 0, ARGV[1] - 1, 128 do
   local last = math.min(from + 127, ARGV[1] - 1)
   for i = from, last do some[i - from + 1] = 'lease:' .. i end
   local found = redis.call('HMGET', KEYS[1], unpack(some, 1, last - from + 1))
+  local leases = {}
   for i = 1, last - from + 1 do
     local lease = found[i] or ''
     if #lease > ` + strconv.Itoa(largestLease) + ` or string.find(lease, '\n', 1, true) then
@@ -88,10 +89,11 @@ for from = 0, ARGV[1] - 1, 128 do
         ' is none: start again under another --run NAME')
     end
     n = n + 1
-    leases[n] = lease
+    leases[i] = lease
   end
+  table.insert(pages, table.concat(leases, '\n')) -- of miniredis, Lua joins some thousand texts at most
 end
-return {now, state(), table.concat(leases, '\n')}`)
+return {now, state(), table.concat(pages, '\n')}`)
 
 	// paceScript counts keys against the rate of the run (ARGV: keys a second, keys), and returns for
 	// how many milliseconds the worker waits: the generic cell rate algorithm (ITU-T I.371). No due

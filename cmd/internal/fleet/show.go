@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -33,6 +34,9 @@ type ShownRun struct {
 	Workers  map[string]int  `json:"workers"` // the unit of each
 }
 
+// mostShown bounds what is shown of all runs. Those of workers take some hundred bytes each.
+const mostShown = 16 << 20
+
 // Show looks at one run, or at all of them where the name is empty. State, if it is one, is set
 // before.
 func Show(ctx context.Context, at registry.Options, name, state string) (_ *Shown, err error) {
@@ -48,6 +52,7 @@ func Show(ctx context.Context, at registry.Options, name, state string) (_ *Show
 		}
 	}
 	var others error // which do not hide the rest
+	size := 0
 	for _, name := range names {
 		run, err := Open(ctx, r.Keys, r.Prefix, name)
 		switch {
@@ -74,6 +79,15 @@ func Show(ctx context.Context, at registry.Options, name, state string) (_ *Show
 		}
 		if v.Done == run.Units {
 			v.State = Done
+		}
+		size += len(run.Settings) + len(run.Command)
+		for worker := range v.Workers {
+			size += len(worker)
+		}
+		if size > mostShown {
+			others = errors.Join(others, fmt.Errorf("%s and later ones are not shown: those before take more than %d MiB",
+				name, mostShown>>20))
+			break
 		}
 		shown.Runs = append(shown.Runs, ShownRun{name, run.Command, v.State, run.Units, v.Done, run.Started, run.Settings,
 			v.Workers})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"runtime"
 	"slices"
@@ -327,6 +328,26 @@ func TestShowsOthers(t *testing.T) {
 		if _, err := Show(ctx, at(url), name, ""); !errors.Is(err, ErrOther) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestShowsSome: what is shown of all runs is bounded, and forged ones of 1 MiB do not add up.
+func TestShowsSome(t *testing.T) {
+	ctx := t.Context()
+	url := redisproc.ForTest(t).URL()
+	reg := opened(t, url)
+	large := strings.Repeat("x", largestField-1000)
+	for i := range 20 {
+		if _, err := JoinWalk(ctx, reg, fmt.Sprintf("run-%02d", i), "verify", large); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shown, err := Show(ctx, at(url), "", "")
+	if shown == nil || len(shown.Runs) < 10 || len(shown.Runs) > mostShown/len(large) || err == nil || !strings.Contains(err.Error(), "and later ones are not shown") {
+		t.Errorf("%d runs, %v", len(shown.Runs), err)
+	}
+	if shown, err := Show(ctx, at(url), "run-19", ""); err != nil || len(shown.Runs) != 1 {
+		t.Errorf("the last one: %v", err)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -242,8 +243,14 @@ func scan(ctx context.Context, node *redis.Client, cursor uint64, match, kind st
 	return node.ScanType(ctx, cursor, match, count, kind).Result()
 }
 
-// secretParameter is a password among the options of a URL.
-var secretParameter = regexp.MustCompile(`(?i)([?&][a-z_]*password=)[^&]*`)
+// secretParameter is a password among the options of a URL. Letters of its name may be escaped.
+var secretParameter = func() *regexp.Regexp {
+	name := ""
+	for _, c := range "password" {
+		name += fmt.Sprintf("(?:%c|%%%02x|%%%02x)", c, c, unicode.ToUpper(c))
+	}
+	return regexp.MustCompile(`(?i)([?&;](?:[a-z_]|%[0-9a-f]{2})*` + name + `=)[^&]*`)
+}()
 
 // Passwords are the options of a URL that have passwords, as they stand there.
 func Passwords(s string) []string { return secretParameter.FindAllString(s, -1) }

@@ -23,10 +23,14 @@ import (
 
 func TestRedact(t *testing.T) {
 	for in, want := range map[string]string{
-		"redis://user:pass@host:1/0": "redis://***@host:1/0",
-		"redis://user:p@ss@host":     "redis://***@host",
-		"redis://host:1":             "redis://host:1",
-		"nonsense":                   "nonsense",
+		"redis://user:pass@host:1/0":                 "redis://***@host:1/0",
+		"redis://user:p@ss@host":                     "redis://***@host",
+		"redis://host:1":                             "redis://host:1",
+		"nonsense":                                   "nonsense",
+		"redis://h/0?db=1&Password=x&read_timeout=3": "redis://h/0?db=1&Password=***&read_timeout=3",
+		"redis://h/0?pass%77ord=a%26b&password=ab":   "redis://h/0?pass%77ord=***&password=***",
+		"redis://h/0;sentinel_%70assword=x":          "redis://h/0;sentinel_%70assword=***",
+		"redis://h/0?pool_size=3":                    "redis://h/0?pool_size=3",
 	} {
 		if got := Redact(in); got != want {
 			t.Errorf("Redact(%q) = %q, want %q", in, got, want)
@@ -525,5 +529,35 @@ func TestLookAtLongNames(t *testing.T) {
 	}
 	if cost := pace.due.Sub(start); cost < 3*(there+1)*time.Second/1024 {
 		t.Errorf("the names count for %v", cost)
+	}
+}
+
+// TestWastedSample: values that are damaged at their ends are unpacked up to a bound, and those
+// that cost nothing do not count.
+func TestWastedSample(t *testing.T) {
+	forged := frame.Header{Algorithm: frame.Zstd, Length: 64 << 20}.Append(nil)
+	unpacked, failed := 0, bale.ErrUnknownDictionary
+	unpack := func(_ context.Context, stored []byte) ([]byte, error) {
+		if unpacked++; stored[0] == '{' {
+			return stored, nil
+		}
+		return nil, failed
+	}
+	s := sampling{SampleOptions: SampleOptions{Values: 1, Size: 1 << 20, Bytes: 1 << 20, Unpack: unpack}}
+	add := func(n int) {
+		for range n {
+			if !s.add(t.Context(), Value{Key: "k", Stored: forged}) {
+				t.Fatal("there is no room")
+			}
+		}
+	}
+	add(100)
+	failed = bale.ErrCorrupt
+	add(100)
+	if unpacked != 100+MostWasted>>26 || s.found.Unread != 200 {
+		t.Errorf("%d are unpacked, %d are not read", unpacked, s.found.Unread)
+	}
+	if s.add(t.Context(), Value{Key: "k", Stored: []byte(`{"a":1}`)}); len(s.ranked) != 1 {
+		t.Error("a plain value is passed over")
 	}
 }

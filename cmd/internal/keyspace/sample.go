@@ -51,9 +51,13 @@ type Sampled struct {
 	TooLarge int
 	Streams  int   // manifests and chunks of streams, which no dictionary is for
 	Gone     int   // expired or removed between SCAN and GET, overwritten by another type, or loaded with the result that there is none
-	Unread   int   // packed values that could not be unpacked
+	Unread   int   // packed values that could not be unpacked, or came after too many of those
 	Err      error // why, of the first one
 }
+
+// MostWasted bounds the decoded bytes of values that turn out to be damaged once they are unpacked.
+// Forged ones of a few hundred bytes each would take minutes.
+const MostWasted = 256 << 20
 
 // Rank is a hash of a key's name (FNV-1a, and a finalizer, MurmurHash3's, that makes its upper bits
 // depend on all of them). Keys in its order are as good as shuffled, and for a seed always the same
@@ -98,6 +102,7 @@ type sampling struct {
 	found  Sampled
 	ranked []ranked
 	size   int     // bytes of all
+	wasted int64   // bytes of values that were unpacked, and are damaged
 	most   float64 // values that there are, by those read
 }
 
@@ -292,7 +297,15 @@ func (s *sampling) add(ctx context.Context, v Value) bool {
 	if v.InHash && s.excludes(v.Field) {
 		return true
 	}
+	h, _, framed := frame.Parse(v.Stored)
+	if framed && s.wasted >= MostWasted {
+		s.found.Unread++
+		return true
+	}
 	plain, err := s.Unpack(ctx, v.Stored)
+	if framed && errors.Is(err, bale.ErrCorrupt) {
+		s.wasted += int64(h.Length)
+	}
 	switch {
 	case err == nil && IsNumber(plain): // which is not packed
 	case errors.Is(err, bale.ErrNotFound):
