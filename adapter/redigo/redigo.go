@@ -227,12 +227,8 @@ func (s *Store) Touch(ctx context.Context, key string, e bale.Expiry) (bool, err
 // PTTL returns the reply of PTTL for each key: the remaining milliseconds, -1 for no expiry, or -2
 // for a missing key. Packages near and stream use it.
 func (s *Store) PTTL(ctx context.Context, keys []string) ([]int64, error) {
-	args := make([][]any, len(keys))
-	for i, key := range keys {
-		args[i] = []any{key}
-	}
-	replies, err := pipeline(ctx, s.pool, "PTTL", keys, args)
-	if err != nil {
+	replies, err := s.each(ctx, "PTTL", keys)
+	if err != nil || len(replies) == 0 {
 		return nil, err
 	}
 	return redis.Int64s(replies, nil)
