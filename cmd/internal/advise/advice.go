@@ -37,7 +37,8 @@ type Advice struct {
 	unexplained float64 // reads a second that no counter explains
 	matched     bool    // keys that are like --match alone were looked at
 	at          string  // for --redis in commands
-	wasted      int64   // bytes of packed values that were unpacked, and are damaged
+	match       []string
+	wasted      int64 // bytes of packed values that were unpacked, and are damaged
 }
 
 // Server is what a server says of itself.

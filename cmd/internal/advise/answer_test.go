@@ -286,6 +286,7 @@ func TestStepsStayWithinMatch(t *testing.T) {
 	}{
 		{"feed/*", "*", true}, {"feed/*", "feed/xml/*", false}, {"sess{*", "*:v3:*", true}, {"sess{*", "sess{*}:v3:*", false},
 		{"*", "*:v3:*", false}, {"user:1*", "user:*", true}, {"a?", "a*", true}, {`cache:\[v2\]:*`, `cache:\[v2\]:*`, false}, {`odd\*`, "odd*", true},
+		{`q\?:*`, "q?:*", true}, {"q*", "q?:*", false}, {"q?:*", "q?:*", false}, {"q?:*", "q[ab]:*", false}, {`q\[ab\]*`, "q[ab]*", true},
 	} {
 		if got := beyond([]string{"other:*", test.match}, test.pattern); got != test.beyond {
 			t.Errorf("--match %s, %s: beyond is %v", test.match, test.pattern, got)
@@ -295,6 +296,14 @@ func TestStepsStayWithinMatch(t *testing.T) {
 		if got := strings.Contains(a.Next[0].What, "goes beyond --match"); got != test.beyond {
 			t.Errorf("--match %s: %q", test.match, a.Next[0].What)
 		}
+	}
+	packed := &Advice{Source: "r", Server: &Server{}, Groups: []Group{{Name: "user:*", Match: "user:*", Type: String, Chosen: -1, Now: 100,
+		Packed: &Packed{Better: &Interval{10, 20, 30}, renewal: "--dict auto"}}}}
+	packed.next(&Options{URL: "redis://h:1", Match: []string{"user:1*"}})
+	var text bytes.Buffer
+	packed.packedTable(page.NewSheet(&text, 0))
+	if !strings.Contains(strings.Join(strings.Fields(text.String()), " "), "BEWARE: the pattern user:* goes beyond --match") {
+		t.Errorf("to pack anew:\n%s", &text)
 	}
 	part := func(name string) *attempt {
 		return &attempt{found: &found{name: name, kind: String}, group: Group{Name: name, Match: name}}
@@ -315,7 +324,7 @@ func TestNamesAreNoPatterns(t *testing.T) {
 	}
 	a := &Advice{Server: &Server{}, Groups: []Group{group("page:*", "page:*"), group("cache:[v2]:*", `cache:\[v2\]:*`), group("user:*", "user:*")}}
 	a.next(&Options{URL: "redis://h:1"})
-	want := `if you give it as --match and --group. For cache:[v2]:* that is --match 'cache:\[v2\]:*'. `
+	want := `if you give it as --match and --group. For cache:[v2]:* these are --match 'cache:\[v2\]:*' --group 'cache:\[v2\]:*'. `
 	if what := a.Next[0].What; !strings.Contains(what, want) || strings.Contains(what, "For user:*") {
 		t.Errorf("%q", what)
 	}

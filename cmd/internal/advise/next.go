@@ -16,7 +16,7 @@ import (
 // next shows the next step for the largest saving, of groups whose pattern catches no keys of
 // others where there is one. The others work in the same way.
 func (a *Advice) next(o *Options) {
-	a.Next, a.at = []Step{}, o.at()
+	a.Next, a.at, a.match = []Step{}, o.at(), o.Match
 	i := -1
 	for _, fits := range []func(g *Group) bool{
 		func(g *Group) bool { return g.Keys > 1 && g.Match != "" && len(a.caught(g)) == 0 },
@@ -50,7 +50,8 @@ func (a *Advice) next(o *Options) {
 		}
 		others++
 		if o.Match != "" && o.Match != o.Name && o.Name != g.Name && len(escaped) < caughtShown {
-			escaped = append(escaped, fmt.Sprintf("For %s that is %s. ", o.Name, printable.Option("--match", o.Match)))
+			escaped = append(escaped, fmt.Sprintf("For %s these are %s %s. ", o.Name,
+				printable.Option("--match", o.Match), printable.Option("--group", o.Match)))
 		}
 	}
 	if chosen.Dictionary > 0 {
@@ -67,10 +68,7 @@ func (a *Advice) next(o *Options) {
 	if g.Match == "" {
 		a.Next[0].What += " PATTERN is for the pattern of their keys."
 	}
-	if g.Match != "" && beyond(o.Match, g.Match) {
-		a.Next[0].What += fmt.Sprintf(" BEWARE: the pattern %s goes beyond --match: "+
-			"these steps are for keys, too, that were not looked at.", g.Match)
-	}
+	a.Next[0].What += a.warnBeyond(g.Match)
 	most, warned := true, 0 // g saves most; of groups that catch others' keys
 	for j := range a.Groups {
 		o := &a.Groups[j]
@@ -99,6 +97,14 @@ func (a *Advice) next(o *Options) {
 	if others > 0 {
 		a.Next[0].What = fmt.Sprintf("Begin with %s%s. For another group, bale advise prints the commands if you give it as --match and --group. %s%s", g.Name, why, strings.Join(escaped, ""), a.Next[0].What)
 	}
+}
+
+// warnBeyond is a warning if a group's pattern is like keys that --match has left out.
+func (a *Advice) warnBeyond(pattern string) string {
+	if pattern == "" || !beyond(a.match, pattern) {
+		return ""
+	}
+	return fmt.Sprintf(" BEWARE: the pattern %s goes beyond --match, to keys that were not looked at.", pattern)
 }
 
 // caught are other groups with keys that a group's pattern is like.

@@ -228,7 +228,7 @@ func (t *attempt) unpacked(ctx context.Context, r Reader, wasted *int64) (all []
 				if whole = false; !errors.Is(err, bale.ErrNotFound) { // a cached miss
 					failed = cmp.Or(failed, err)
 					if errors.Is(err, bale.ErrCorrupt) {
-						*wasted += n
+						*wasted += keyspace.Wasted(n, it.head)
 					}
 				}
 				break
@@ -408,6 +408,7 @@ func (a *Advice) packedTable(w page.Sheet) {
 		if strings.Contains(a.at, redisURL) {
 			what += meansURL
 		}
+		what += a.warnBeyond(g.Match)
 		w.Hanging("  ", what)
 		printable.Fprintf(w, "  bale migrate --redis %s %s %s --repack\n",
 			a.at, printable.Option("--match", pattern), g.Packed.renewal)

@@ -614,6 +614,8 @@ func TestForgedHash(t *testing.T) {
 		t.Errorf("%d values are unpacked, for %d entries: %v", r.values, len(all), err)
 	}
 	r.values, r.err = 0, bale.ErrCorrupt
+	damaged := append(slices.Clone(forged), make([]byte, packedMax>>15)...)
+	one.items = []item{{name: []byte("field"), head: damaged, size: int64(len(damaged))}}
 	a.entries = slices.Repeat([]*entry{&one}, 100)
 	if all, _, err = a.unpacked(t.Context(), r, &wasted); !errors.Is(err, bale.ErrCorrupt) || len(all) > 0 || r.values != keyspace.MostWasted/packedMax {
 		t.Errorf("%d values are unpacked that are damaged at their end, for %d entries: %v", r.values, len(all), err)

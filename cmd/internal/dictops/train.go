@@ -169,5 +169,8 @@ func (o *TrainOptions) values(
 	if n := sampled.Unread; n > 0 {
 		source += fmt.Sprintf(", %d that could not be unpacked (%s)", n, cli.Message(sampled.Err))
 	}
+	if n := sampled.Untried; n > 0 {
+		source += fmt.Sprintf(", %d packed ones that were not tried after these", n)
+	}
 	return sampled, source, nil
 }

@@ -300,7 +300,7 @@ func (r *Run) View(ctx context.Context) (*View, error) {
 		if v.done(i) {
 			v.Done++
 		} else if words := strings.Fields(text); v.held(i) && len(words) == 3 {
-			v.Workers[words[2]] = i
+			v.Workers[strings.Clone(words[2])] = i // not with all leases
 		}
 	}
 	if v.State == "unknown" {

@@ -82,7 +82,7 @@ func Show(ctx context.Context, at registry.Options, name, state string) (_ *Show
 		}
 		size += len(run.Settings) + len(run.Command)
 		for worker := range v.Workers {
-			size += len(worker)
+			size += len(worker) + 64
 		}
 		if size > mostShown {
 			others = errors.Join(others, fmt.Errorf("%s and later ones are not shown: those before take more than %d MiB",

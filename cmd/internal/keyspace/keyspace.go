@@ -249,7 +249,7 @@ var secretParameter = func() *regexp.Regexp {
 	for _, c := range "password" {
 		name += fmt.Sprintf("(?:%c|%%%02x|%%%02x)", c, c, unicode.ToUpper(c))
 	}
-	return regexp.MustCompile(`(?i)([?&;](?:[a-z_]|%[0-9a-f]{2})*` + name + `=)[^&]*`)
+	return regexp.MustCompile(`(?i)((?:[?&]|/[0-9]*;)(?:[a-z_]|%[0-9a-f]{2})*` + name + `=)[^&]*`)
 }()
 
 // Passwords are the options of a URL that have passwords, as they stand there.

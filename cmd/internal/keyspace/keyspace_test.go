@@ -30,6 +30,7 @@ func TestRedact(t *testing.T) {
 		"redis://h/0?db=1&Password=x&read_timeout=3": "redis://h/0?db=1&Password=***&read_timeout=3",
 		"redis://h/0?pass%77ord=a%26b&password=ab":   "redis://h/0?pass%77ord=***&password=***",
 		"redis://h/0;sentinel_%70assword=x":          "redis://h/0;sentinel_%70assword=***",
+		"redis://u:secret;password=x@h/0":            "redis://***@h/0",
 		"redis://h/0?pool_size=3":                    "redis://h/0?pool_size=3",
 	} {
 		if got := Redact(in); got != want {
@@ -535,7 +536,7 @@ func TestLookAtLongNames(t *testing.T) {
 // TestWastedSample: values that are damaged at their ends are unpacked up to a bound, and those
 // that cost nothing do not count.
 func TestWastedSample(t *testing.T) {
-	forged := frame.Header{Algorithm: frame.Zstd, Length: 64 << 20}.Append(nil)
+	forged := append(frame.Header{Algorithm: frame.Zstd, Length: 64 << 20}.Append(nil), make([]byte, 2048)...)
 	unpacked, failed := 0, bale.ErrUnknownDictionary
 	unpack := func(_ context.Context, stored []byte) ([]byte, error) {
 		if unpacked++; stored[0] == '{' {
@@ -554,8 +555,11 @@ func TestWastedSample(t *testing.T) {
 	add(100)
 	failed = bale.ErrCorrupt
 	add(100)
-	if unpacked != 100+MostWasted>>26 || s.found.Unread != 200 {
-		t.Errorf("%d are unpacked, %d are not read", unpacked, s.found.Unread)
+	if n := MostWasted >> 26; unpacked != 100+n || s.found.Unread != 100+n || s.found.Untried != 100-n {
+		t.Errorf("%d are unpacked, %d in vain, %d are not tried", unpacked, s.found.Unread, s.found.Untried)
+	}
+	if n := Wasted(64<<20, forged[:10]); n != 10<<15 {
+		t.Errorf("a value that is cut short wastes %d bytes", n)
 	}
 	if s.add(t.Context(), Value{Key: "k", Stored: []byte(`{"a":1}`)}); len(s.ranked) != 1 {
 		t.Error("a plain value is passed over")

@@ -51,13 +51,18 @@ type Sampled struct {
 	TooLarge int
 	Streams  int   // manifests and chunks of streams, which no dictionary is for
 	Gone     int   // expired or removed between SCAN and GET, overwritten by another type, or loaded with the result that there is none
-	Unread   int   // packed values that could not be unpacked, or came after too many of those
+	Unread   int   // packed values that could not be unpacked
+	Untried  int   // those after MostWasted of them
 	Err      error // why, of the first one
 }
 
 // MostWasted bounds the decoded bytes of values that turn out to be damaged once they are unpacked.
 // Forged ones of a few hundred bytes each would take minutes.
 const MostWasted = 256 << 20
+
+// Wasted is what a damaged value counts against MostWasted: what it says that it decodes to, but no
+// more than it can, by zstd's blocks of 128 KiB that take 4 bytes.
+func Wasted(decoded int64, stored []byte) int64 { return min(decoded, int64(len(stored))<<15) }
 
 // Rank is a hash of a key's name (FNV-1a, and a finalizer, MurmurHash3's, that makes its upper bits
 // depend on all of them). Keys in its order are as good as shuffled, and for a seed always the same
@@ -299,12 +304,12 @@ func (s *sampling) add(ctx context.Context, v Value) bool {
 	}
 	h, _, framed := frame.Parse(v.Stored)
 	if framed && s.wasted >= MostWasted {
-		s.found.Unread++
+		s.found.Untried++
 		return true
 	}
 	plain, err := s.Unpack(ctx, v.Stored)
 	if framed && errors.Is(err, bale.ErrCorrupt) {
-		s.wasted += int64(h.Length)
+		s.wasted += Wasted(int64(h.Length), v.Stored)
 	}
 	switch {
 	case err == nil && IsNumber(plain): // which is not packed
