@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"reflect"
 	"regexp"
 	"runtime/debug"
 	"slices"
@@ -181,6 +182,7 @@ var helpOptions = kong.HelpOptions{Compact: true, WrapUpperBound: 100}
 // Parser returns a parser of the program's command line, which fills in the grammar.
 func (a App) Parser(grammar any, more ...kong.Option) (*kong.Kong, error) {
 	return kong.New(grammar, slices.Concat([]kong.Option{
+		kong.KindMapper(reflect.String, kong.MapperFunc(bytesOf)),
 		kong.Name(a.Name), kong.Description(a.About), kong.Vars{"version": Version() + ", zstd in pure Go"},
 		kong.ConfigureHelp(helpOptions),
 	}, a.Options, more)...)
@@ -203,6 +205,20 @@ func (a App) commandOf(c *kong.Context) string {
 		name += " " + word
 	}
 	return name
+}
+
+// bytesOf is a string's mapper. That of kong replaces what is not UTF-8, and keys may be any bytes.
+func bytesOf(ctx *kong.DecodeContext, target reflect.Value) error {
+	token, err := ctx.Scan.PopValue("string")
+	if err != nil {
+		return err
+	}
+	text, is := token.Value.(string)
+	if !is {
+		return fmt.Errorf("expected a string, not %v", token.Value)
+	}
+	target.SetString(text)
+	return nil
 }
 
 // redacted is a message about arguments without what may be the password of a URL in them, also of

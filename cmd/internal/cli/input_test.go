@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -41,5 +42,25 @@ func TestInput(t *testing.T) {
 		if _, err := newInput(ctx, in).Read(make([]byte, 1)); !errors.Is(err, context.Canceled) {
 			t.Errorf("after the end: %v", err)
 		}
+	}
+}
+
+// TestArgumentsKeepTheirBytes: keys may be any bytes, also as arguments.
+func TestArgumentsKeepTheirBytes(t *testing.T) {
+	var grammar struct {
+		Match []string `sep:"none"`
+		Key   string   `arg:""`
+		Keys  []string `arg:"" optional:""`
+	}
+	parser, err := App{Name: "test"}.Parser(&grammar)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const odd = "bin\xff\x80,\u00df\x00:*"
+	if _, err := parser.Parse([]string{"--match", odd, "--match=" + odd, odd, odd}); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(grammar.Match, []string{odd, odd}) || grammar.Key != odd || !slices.Equal(grammar.Keys, []string{odd}) {
+		t.Errorf("%q", grammar)
 	}
 }
