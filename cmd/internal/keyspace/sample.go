@@ -60,8 +60,8 @@ type Sampled struct {
 // Forged ones of a few hundred bytes each would take minutes.
 const MostWasted = 256 << 20
 
-// Wasted is what a damaged value counts against MostWasted: what it says that it decodes to, but no
-// more than it can, by zstd's blocks of 128 KiB that take 4 bytes.
+// Wasted are the bytes that a damaged value counts against MostWasted: those that it claims, as far
+// as it can decode to them. A block of zstd takes 4 bytes, and has up to 128 KiB.
 func Wasted(decoded int64, stored []byte) int64 { return min(decoded, int64(len(stored))<<15) }
 
 // Rank is a hash of a key's name (FNV-1a, and a finalizer, MurmurHash3's, that makes its upper bits
