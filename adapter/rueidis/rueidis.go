@@ -132,13 +132,7 @@ func askMany[C any](
 	return byPart(commands, part, s.calls.ReadsApart, func(p int, commands []C) ([]rueidis.RedisResult, error) {
 		replies, err := some(read(ctx, s, p, len(commands), commands, send))
 		for i, c := range commands {
-			said := err
-			if replies != nil {
-				if said = replies[i].NonRedisError(); replies[i].IsCacheHit() {
-					said = errCached
-				}
-			}
-			s.calls.NoteRead(ctx, part(c), said)
+			s.calls.NoteRead(ctx, part(c), answerOf(replies, i, err))
 		}
 		return replies, err
 	})
@@ -208,6 +202,14 @@ func unanswered(replies []rueidis.RedisResult) error {
 		return errCached
 	}
 	return nil
+}
+
+// answerOf is unanswered for one of the replies, or err if there are none.
+func answerOf(replies []rueidis.RedisResult, i int, err error) error {
+	if replies == nil {
+		return err
+	}
+	return unanswered(replies[i : i+1])
 }
 
 // some are the replies to several commands, if there are any: each has its own error.
@@ -281,10 +283,10 @@ func (s *Store) doMany(ctx context.Context, commands rueidis.Commands) ([]rueidi
 	return byPart(commands, part, s.calls.WritesApart, func(
 		p int, commands []rueidis.Completed,
 	) ([]rueidis.RedisResult, error) {
-		call := adapters.Call{Part: p}
-		for _, c := range commands {
+		call := adapters.Call{Part: p, Writes: make([]string, len(commands))}
+		for i, c := range commands {
 			words := c.Commands()
-			call.Writes = append(call.Writes, words[1])
+			call.Writes[i] = words[1]
 			for _, word := range words[2:] {
 				call.Bytes += len(word)
 			}
@@ -293,11 +295,7 @@ func (s *Store) doMany(ctx context.Context, commands rueidis.Commands) ([]rueidi
 			return sendMany(ctx, s.client, commands)
 		}))
 		for i, c := range commands {
-			said := err
-			if replies != nil {
-				said = replies[i].NonRedisError()
-			}
-			s.calls.NoteWrite(ctx, part(c), said)
+			s.calls.NoteWrite(ctx, part(c), answerOf(replies, i, err))
 		}
 		return replies, err
 	})

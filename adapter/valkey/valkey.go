@@ -134,13 +134,7 @@ func askMany[C any](
 	return byPart(commands, part, s.calls.ReadsApart, func(p int, commands []C) ([]valkey.ValkeyResult, error) {
 		replies, err := some(read(ctx, s, p, len(commands), commands, send))
 		for i, c := range commands {
-			said := err
-			if replies != nil {
-				if said = replies[i].NonValkeyError(); replies[i].IsCacheHit() {
-					said = errCached
-				}
-			}
-			s.calls.NoteRead(ctx, part(c), said)
+			s.calls.NoteRead(ctx, part(c), answerOf(replies, i, err))
 		}
 		return replies, err
 	})
@@ -210,6 +204,14 @@ func unanswered(replies []valkey.ValkeyResult) error {
 		return errCached
 	}
 	return nil
+}
+
+// answerOf is unanswered for one of the replies, or err if there are none.
+func answerOf(replies []valkey.ValkeyResult, i int, err error) error {
+	if replies == nil {
+		return err
+	}
+	return unanswered(replies[i : i+1])
 }
 
 // some are the replies to several commands, if there are any: each has its own error.
@@ -283,10 +285,10 @@ func (s *Store) doMany(ctx context.Context, commands valkey.Commands) ([]valkey.
 	return byPart(commands, part, s.calls.WritesApart, func(
 		p int, commands []valkey.Completed,
 	) ([]valkey.ValkeyResult, error) {
-		call := adapters.Call{Part: p}
-		for _, c := range commands {
+		call := adapters.Call{Part: p, Writes: make([]string, len(commands))}
+		for i, c := range commands {
 			words := c.Commands()
-			call.Writes = append(call.Writes, words[1])
+			call.Writes[i] = words[1]
 			for _, word := range words[2:] {
 				call.Bytes += len(word)
 			}
@@ -295,11 +297,7 @@ func (s *Store) doMany(ctx context.Context, commands valkey.Commands) ([]valkey.
 			return sendMany(ctx, s.client, commands)
 		}))
 		for i, c := range commands {
-			said := err
-			if replies != nil {
-				said = replies[i].NonValkeyError()
-			}
-			s.calls.NoteWrite(ctx, part(c), said)
+			s.calls.NoteWrite(ctx, part(c), answerOf(replies, i, err))
 		}
 		return replies, err
 	})

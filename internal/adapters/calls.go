@@ -147,8 +147,10 @@ func (c *Calls) ended(ctx context.Context, s *side, err error) {
 
 // note notes whether a call has been answered, and reports whether it has ended with its context.
 func (s *side) note(ctx context.Context, err error) (left bool) {
-	left = err != nil && (ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded)) // the connection may notice first
-	if (left || err == nil) && s.silent.Load() != left {                                // a needless write would cost the other cores' caches
+	// The connection may notice the deadline first.
+	left = err != nil && (ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded))
+	// A needless write would cost the other cores' caches.
+	if (left || err == nil) && s.silent.Load() != left {
 		s.silent.Store(left)
 	}
 	return left
