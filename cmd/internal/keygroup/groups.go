@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/balekv/bale/internal/glob"
 )
 
 // What decides at the end.
@@ -42,17 +44,27 @@ func (f *Finder[T]) Groups() []Group[T] {
 		}
 	}
 	f.walk(f.root, nil, func(n *node[T], above []*node[T]) {
-		var b strings.Builder
-		for _, a := range append(above[1:len(above):len(above)], n) {
-			a.pattern(&b)
-		}
-		groups = append(groups, Group[T]{Name: unescape(b.String()), Match: b.String(), Keys: n.leaf.keys, Value: n.leaf.value})
+		match := patternOf(path(n, above))
+		groups = append(groups, Group[T]{Name: unescape(match), Match: match, Keys: n.leaf.keys, Value: n.leaf.value})
 	})
 	if f.other != nil {
 		groups = append(groups, Group[T]{Name: Other, Keys: f.other.keys, Value: f.other.value})
 	}
 	slices.SortFunc(groups, func(a, b Group[T]) int { return cmp.Or(cmp.Compare(b.Keys, a.Keys), strings.Compare(a.Name, b.Name)) })
 	return groups
+}
+
+// path is the way down to a node from the root, which walk gives with the nodes above it.
+func path[T any](n *node[T], above []*node[T]) []*node[T] {
+	return append(above[1:len(above):len(above)], n)
+}
+
+func patternOf[T any](path []*node[T]) string {
+	var b strings.Builder
+	for _, n := range path {
+		n.pattern(&b)
+	}
+	return b.String()
 }
 
 // pattern appends the node's part of a pattern.
@@ -322,7 +334,7 @@ func (f *Finder[T]) meant(n, binary *node[T]) bool {
 }
 
 // gather merges rare groups: into the group around each, else into one of what their keys begin
-// with, else into the others.
+// with, into one that is like it, else into the others.
 func (f *Finder[T]) gather() {
 	into := func(a, n *node[T], enough bool) bool {
 		if a == n || a.leaf == nil || !a.endsWild() {
@@ -345,7 +357,7 @@ func (f *Finder[T]) gather() {
 			if !a.odd || !n.endsWild() && n.label() != "" && !f.rare(n.leaf.keys) {
 				continue
 			}
-			below := append(above[i+1:len(above):len(above)], n)[0]
+			below := path(n, above[i:])[0]
 			for _, c := range a.sorted() {
 				if c.binary && strings.HasPrefix(below.edge, c.sepOf()) && !f.meant(below, c) && into(c, n, true) {
 					return
@@ -384,9 +396,39 @@ func (f *Finder[T]) gather() {
 			f.cutBelow(n)
 		}
 	}
+	if len(count()) <= fewGroups {
+		return
+	}
+	f.joinLike()
 	if rare := count(); len(rare) > fewGroups {
 		for _, n := range rare {
 			f.join(f.others(), n.leaf)
+		}
+	}
+}
+
+// joinLike merges rare groups into others whose patterns are like their keys as well: those that
+// have a * in the place of a word.
+func (f *Finder[T]) joinLike() {
+	paths := make(map[*node[T]][]*node[T])
+	var rare []*node[T]
+	f.walk(f.root, nil, func(n *node[T], above []*node[T]) {
+		paths[n] = path(n, above)
+		if f.rare(n.leaf.keys) {
+			rare = append(rare, n)
+		}
+	})
+	for _, n := range rare {
+		var parts []part
+		for _, p := range paths[n] {
+			parts = append(parts, part{edge: []byte(p.edge), sep: p.sep})
+		}
+		steps, pattern := maxSteps, patternOf(paths[n])
+		if like := f.root.search(parts, &steps, func(c *node[T]) bool {
+			return paths[c] != nil && !f.rare(c.leaf.keys) && glob.Match(patternOf(paths[c]), pattern)
+		}); like != nil {
+			f.join(like.leaf, n.leaf)
+			like.varied, like.raw = true, ""
 		}
 	}
 }

@@ -189,7 +189,7 @@ func (f *Finder[T]) find(key string) *group[T] {
 	if n == nil || n.leaf == nil {
 		// Where branches were joined, the key may have been counted beside a word that came later.
 		steps := maxSteps
-		if n = f.root.search(parts, &steps); n == nil {
+		if n = f.root.search(parts, &steps, func(n *node[T]) bool { return n.leaf != nil }); n == nil {
 			return nil
 		}
 	}

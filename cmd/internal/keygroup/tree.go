@@ -84,32 +84,32 @@ func (n *node[T]) star(sep []byte) *node[T] {
 	return n.children[string(append(append(b[:0], sep...), '*'))]
 }
 
-// search returns the leaf for parts, whichever way, in not more steps than given.
-func (n *node[T]) search(parts []part, steps *int) *node[T] {
+// search returns a node for parts that is wanted, whichever way, in not more steps than given.
+func (n *node[T]) search(parts []part, steps *int, wanted func(*node[T]) bool) *node[T] {
 	if *steps--; *steps < 0 {
 		return nil
 	}
 	if len(parts) == 0 || n.rest {
-		if n.leaf == nil {
+		if !wanted(n) {
 			return nil
 		}
 		return n
 	}
 	p := &parts[0]
 	if c := n.children[string(p.edge)]; c != nil {
-		if leaf := c.search(parts[1:], steps); leaf != nil {
+		if leaf := c.search(parts[1:], steps, wanted); leaf != nil {
 			return leaf
 		}
 	}
 	for _, f := range n.forms {
 		if c := n.children[f.edge]; c != nil && f.match(p.edge) {
-			if leaf := c.search(parts[1:], steps); leaf != nil {
+			if leaf := c.search(parts[1:], steps, wanted); leaf != nil {
 				return leaf
 			}
 		}
 	}
 	if c := n.star(p.edge[:p.sep]); c != nil {
-		return c.search(parts[1:], steps)
+		return c.search(parts[1:], steps, wanted)
 	}
 	return nil
 }
