@@ -396,6 +396,59 @@ func TestGaps(t *testing.T) {
 	}
 }
 
+// TestLeftWritesAreNotSentAgain: rueidis follows redirections without an end. When those of a slot
+// lead in a circle, as after a fail-over within a migration, or when a node is down, a write ends
+// without its caller, and takes no effect later.
+func TestLeftWritesAreNotSentAgain(t *testing.T) {
+	cluster := redisproc.ClusterForTest(t, 3)
+	client := patient(t, cluster.Addrs()...)
+	s := NewStore(client, StoreOptions{})
+	command := client.B().Get().Key("{k}").Build()
+	slot, owner := int(command.Slot()), int(command.Slot())*3>>14
+	from, to := cluster.Servers[owner], cluster.Servers[(owner+1)%3]
+	id, err := to.Do(t.Context(), "CLUSTER", "MYID")
+	if err != nil {
+		t.Fatal(err)
+	}
+	migrate := func(state ...string) {
+		if _, err := from.Do(t.Context(), append([]string{"CLUSTER", "SETSLOT", strconv.Itoa(slot)}, state...)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	key := func(i int) string { return fmt.Sprint("{k}", i) }
+	const calls = 20
+	left := func(call func(ctx context.Context, i int) error) {
+		t.Helper()
+		before := runtime.NumGoroutine()
+		for i := range calls {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			if err := call(ctx, i); !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+			cancel()
+		}
+		settle(t, before+calls) // a call has two, and the client may have more of its own
+	}
+	if err := s.Set(t.Context(), key(0), nil, bale.Expiry{}); err != nil { // connections are there
+		t.Fatal(err)
+	}
+	if _, err := s.Delete(t.Context(), []string{key(0)}); err != nil {
+		t.Fatal(err)
+	}
+
+	migrate("MIGRATING", id) // to a node that does not import it
+	left(func(ctx context.Context, i int) error { return s.Set(ctx, key(i), []byte("late"), bale.Expiry{}) })
+	migrate("STABLE")
+	for i := range calls {
+		if v, err := s.Get(t.Context(), key(i)); !errors.Is(err, bale.ErrNotFound) {
+			t.Errorf("%s is stored after its context: %q, %v", key(i), v, err)
+		}
+	}
+
+	from.Kill()
+	left(func(ctx context.Context, i int) error { _, err := s.Touch(ctx, key(i), bale.NoExpiry()); return err })
+}
+
 // TestReadAllocations pins that a read costs no more than what it stands for.
 func TestReadAllocations(t *testing.T) {
 	server := redisproc.ForTest(t)

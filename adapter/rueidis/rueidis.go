@@ -47,10 +47,11 @@ type StoreOptions struct {
 // AlwaysPipelining is set.
 //
 // A call may stay in the client after its context has ended, until the server answers or the client
-// gives up (ConnWriteTimeout). While such calls hold 16 MiB beside what was in flight, further ones
-// wait for their end, also where the client caches a value. In a cluster, the reads or writes of 64
-// slots wait only if there are such calls among them. When 128 MiB are held, all wait. A call for
-// many keys takes a goroutine or two for each of these parts whose server may hang.
+// gives up (ConnWriteTimeout). But it is not sent again, to follow a redirection for example. While
+// such calls hold 16 MiB beside what was in flight, further ones wait for their end, also where the
+// client caches a value. In a cluster, the reads or writes of 64 slots wait only if there are such
+// calls among them. When 128 MiB are held, all wait. A call for many keys takes a goroutine or two
+// for each of these parts whose server may hang.
 //
 // Its commands are pinned. Otherwise the client would reuse a command's memory as soon as its call
 // ends. On a connection that breaks, the connection's writer may still read that memory.
@@ -259,7 +260,7 @@ func (s *Store) value(r rueidis.RedisResult) ([]byte, error) {
 func write[T any](
 	ctx context.Context, s *Store, call adapters.Call, send func(ctx context.Context) (T, error),
 ) (T, error) {
-	later := context.WithoutCancel(ctx)
+	later := adapters.Left(ctx) // or the client follows redirections and sends again without an end
 	call.Bytes += adapters.CommandSize * len(call.Writes)
 	return adapters.Send(ctx, &s.calls, call, func() (T, error) { return send(later) })
 }

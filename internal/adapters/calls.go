@@ -194,10 +194,21 @@ func (c *Calls) Wait(ctx context.Context, keys ...string) error {
 	return nil
 }
 
+// Left returns the context of a call that may go on without its caller. No wait for an answer ends
+// with ctx. But a client that looks at Err before each attempt sends nothing once ctx has ended.
+func Left(ctx context.Context) context.Context { return left{context.WithoutCancel(ctx), ctx} }
+
+type left struct {
+	context.Context
+	caller context.Context
+}
+
+func (l left) Err() error { return l.caller.Err() }
+
 // Send waits for earlier writes of the call's keys and calls send, which returns when its commands
 // cannot take effect any more. If ctx ends first, Send returns its error, and send goes on: it must
-// not use what belongs to the caller. The client's own timeouts bound it. While the calls that go
-// on without callers hold maxLate, Send waits for their end, too.
+// not use what belongs to the caller. The client's own timeouts bound what it waits for. While the
+// calls that go on without callers hold maxLate, Send waits for their end, too.
 func Send[T any](ctx context.Context, c *Calls, call Call, send func() (T, error)) (T, error) {
 	var none T
 	side := c.side(&call) // alone for the goroutine: call stays on the stack
