@@ -183,6 +183,13 @@ func (q *queue) tooMany() bool {
 	return q.size() > 0 && (q.used >= maxExpected || q.used >= freeExpected && !q.known.Load() || !q.fits())
 }
 
+// long reports that they take a quarter of what they may.
+func (q *queue) long() bool {
+	q.lock.Lock()
+	defer q.lock.Unlock()
+	return q.used >= maxExpected/4
+}
+
 func (q *queue) any() bool { return q.size() > 0 }
 
 // first is the reply that is waited for first.

@@ -1025,3 +1025,29 @@ func TestManyExpected(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
 }
+
+// TestWritesAll: a client that reads only after it has written all its requests has its replies, or
+// the end of its connection, with and without a slow log.
+func TestWritesAll(t *testing.T) {
+	for name, slow := range map[string]time.Duration{"": 0, "slow log": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			var notes lines
+			addr, _, _ := proxied(t, func(o *Options) { o.Stall, o.SlowLog, o.Err = 100*time.Millisecond, slow, &notes })
+			const n = 20_000
+			c := dial(t, addr)
+			value := strings.Repeat("v", 1000)
+			talk(t, c, wire("SET", "other", value)+strings.Repeat(wire("GET", "other"), n), "+OK\r\n"+strings.Repeat("$1000\r\n"+value+"\r\n", n))
+			talk(t, c, wire("SET", "user:1", big("v")), "+OK\r\n")
+			pair := wire("SET", "user:1", big("v")) + wire("GET", "user:1")
+			for i := 0; ; i++ {
+				if _, err := io.WriteString(c, pair); err != nil {
+					break
+				}
+				if i == 1e6 {
+					t.Fatal("all is taken")
+				}
+			}
+			notes.await(t, "ends a connection: its client sends more commands")
+		})
+	}
+}

@@ -77,6 +77,8 @@ type relay struct {
 
 	received, sent *atomic.Int64 // bytes, of all relays
 
+	writes atomic.Uint32 // begun and ended: one is under way if it is odd
+
 	broken error // of the first write that failed, in the middle of something: no more can follow it
 
 	// may, if it is not nil, is asked before the buffer grows beyond its first size.
@@ -115,7 +117,9 @@ func (r *relay) send(upTo int) error {
 	}
 	for _, b := range [][]byte{r.out, raw} {
 		if len(b) > 0 {
+			r.writes.Add(1)
 			n, err := r.dst.Write(b)
+			r.writes.Add(1)
 			r.sent.Add(int64(n))
 			if err != nil {
 				r.broken = err

@@ -534,9 +534,10 @@ func (c *client) expects(e expected) {
 	c.queue.add(e)
 }
 
-// timed notes when a command is sent, for the slow log.
+// timed notes when a command is sent, for the slow log. Behind many replies it does not: commands
+// with a time of their own are not alike, and the client would wait for much fewer of them.
 func (c *client) timed(e *expected) {
-	if c.proxy.options.SlowLog == 0 || e.role == probe || waits[c.called] {
+	if c.proxy.options.SlowLog == 0 || e.role == probe || waits[c.called] || c.queue.long() {
 		return
 	}
 	d := details{}
@@ -573,13 +574,38 @@ func (c *client) mayHold() bool {
 	return true
 }
 
-// await waits for replies while busy reports true. It reports false at the end of the connection,
-// which comes when requests behind a large one keep its memory for too long.
+// await waits for replies while busy reports true. It reports false at the end of the connection.
+// That comes when requests behind a large one keep its memory for too long, or when the client
+// takes none of the replies.
 func (c *client) await(busy func(*queue) bool) bool {
 	if n := c.up.taken; n > 0 {
 		defer time.AfterFunc(c.patience(n), c.cancel).Stop()
 	}
+	if c.down != nil {
+		ended := make(chan struct{})
+		defer close(ended)
+		defer time.AfterFunc(c.proxy.options.Stall, func() { c.watch(ended) }).Stop()
+	}
 	return c.queue.wait(busy)
+}
+
+// watch ends a connection that has a write to its client for --stall without an end. The client may
+// read only after all its requests are taken: neither side would go on then.
+func (c *client) watch(ended <-chan struct{}) {
+	tick := time.NewTicker(c.proxy.options.Stall)
+	defer tick.Stop()
+	for seen := c.down.writes.Load(); ; seen = c.down.writes.Load() {
+		select {
+		case <-ended:
+			return
+		case <-tick.C:
+		}
+		if seen%2 == 1 && seen == c.down.writes.Load() {
+			c.proxy.ends("connection: its client sends more commands, and does not read the replies (--stall)")
+			c.cancel()
+			return
+		}
+	}
 }
 
 // patience is the time that a client has for n bytes.
