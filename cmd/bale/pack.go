@@ -60,7 +60,8 @@ Examples:
   bale unpack --dict users.dict < value.packed
   redis-cli --raw GET user:1 | bale unpack --redis redis://127.0.0.1:6379
   bale cat user:1 --redis redis://127.0.0.1:6379
-  bale cat user:1 --json --redis redis://127.0.0.1:6379`
+  bale cat user:1 --json --redis redis://127.0.0.1:6379
+  bale cat user:1 --raw --redis redis://127.0.0.1:6379 > value`
 }
 
 func (u *unpackCommand) Run(ctx context.Context, s *cli.Streams) error {

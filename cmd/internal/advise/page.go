@@ -309,13 +309,20 @@ func others(a *Advice, g *Group) string {
 	}
 	s := "No other option within the budget saves much more, and of those that save about as much it costs least."
 	smaller := g.Options[:g.Chosen]
+	less := func(s *Option) string { return page.Amount(float64(o.Bytes - s.Bytes)) }
 	worth := func(s Option) bool { return float64(o.Bytes-s.Bytes) >= worthSaying*float64(g.Now) }
+	if i := slices.IndexFunc(smaller, func(s Option) bool {
+		return s.InBudget && s.Encoding == "" && float64(o.Bytes-s.Bytes) > sameWorth*float64(g.Now)
+	}); i >= 0 {
+		s = fmt.Sprintf("%s seems to need %s less, but the sample is too varied to be sure. Of the options that may save as much as any, the recommended one costs least.",
+			settingOf(&smaller[i]), less(&smaller[i]))
+	}
 	if i := slices.IndexFunc(smaller, func(s Option) bool { return !s.InBudget && s.Encoding == "" && worth(s) }); i >= 0 {
 		s += fmt.Sprintf(" %s would need %s less, but takes %s µs to pack and %s to unpack: more than the budget of %s.", settingOf(&smaller[i]),
-			page.Amount(float64(o.Bytes-smaller[i].Bytes)), page.Microseconds(smaller[i].Pack.Mean), page.Microseconds(smaller[i].Unpack.Mean), budgetOf(cmp.Or(g.Budget, a.Budget)))
+			less(&smaller[i]), page.Microseconds(smaller[i].Pack.Mean), page.Microseconds(smaller[i].Unpack.Mean), budgetOf(cmp.Or(g.Budget, a.Budget)))
 	}
 	if i := slices.IndexFunc(smaller, func(s Option) bool { return s.InBudget && s.Encoding != "" && worth(s) }); i >= 0 {
-		s += fmt.Sprintf(" A program that writes %s in the first place would need %s less (%s).", printable.Line(smaller[i].Encoding), page.Amount(float64(o.Bytes-smaller[i].Bytes)), settingOf(&smaller[i]))
+		s += fmt.Sprintf(" A program that writes %s in the first place would need %s less (%s).", printable.Line(smaller[i].Encoding), less(&smaller[i]), settingOf(&smaller[i]))
 	}
 	return s
 }

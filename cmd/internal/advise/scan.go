@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/keygroup"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/redismem"
@@ -65,10 +66,8 @@ type scanner struct {
 
 func newScanner(o *Options) (*scanner, error) {
 	s := &scanner{options: o, limits: newLimits(o.Sample, allEntries, allBytes)}
-	for _, p := range o.Match {
-		if err := keygroup.CheckPattern(p); err != nil {
-			return nil, err
-		}
+	if err := keyspace.CheckMatch(o.Match); err != nil {
+		return nil, fmt.Errorf("%w: %w", cli.ErrUsage, err)
 	}
 	if len(o.Match) == 1 {
 		s.pattern = o.Match[0]

@@ -65,30 +65,8 @@ func families(all []*attempt, o *Options, kind func(*attempt) string) (found []*
 // beyond reports whether a pattern is like keys that no pattern of --match is like.
 func beyond(match []string, pattern string) bool {
 	return len(match) > 0 && !slices.ContainsFunc(match, func(m string) bool {
-		return m == pattern || keygroup.Match(m, example(pattern, "")) && keygroup.Match(m, example(pattern, "\x01\x02\x03"))
+		return m == pattern || keygroup.Match(m, keygroup.Example(pattern, "")) && keygroup.Match(m, keygroup.Example(pattern, "\x01\x02\x03"))
 	})
-}
-
-// example is such a key, with a text in place of each *, and an odd character for one of several.
-func example(pattern, star string) string {
-	var key strings.Builder
-	for i := 0; i < len(pattern); i++ {
-		switch c := pattern[i]; {
-		case c == '*':
-			key.WriteString(star)
-		case c == '?':
-			key.WriteByte(1)
-		case c == '[':
-			key.WriteByte(1)
-			i = max(i, i+strings.IndexByte(pattern[i:], ']'))
-		case c == '\\' && i+1 < len(pattern):
-			i++
-			key.WriteByte(pattern[i])
-		default:
-			key.WriteByte(c)
-		}
-	}
-	return key.String()
 }
 
 // alone reports whether all members are still groups, and the pattern catches no keys of others.

@@ -48,6 +48,9 @@ const fewStrings = 20
 // why, beside the error.
 func Train(ctx context.Context, o TrainOptions) (_ *Training, err error) {
 	s := o.Registry.Streams
+	if err := keyspace.CheckMatch(o.Match); err != nil {
+		return nil, fmt.Errorf("%w: %w", cli.ErrUsage, err)
+	}
 	var current *dict.Dictionary
 	if o.Current != "" {
 		if current, err = registry.ReadFile(o.Current); err != nil {

@@ -423,9 +423,9 @@ func (f *Finder[T]) joinLike() {
 		for _, p := range paths[n] {
 			parts = append(parts, part{edge: []byte(p.edge), sep: p.sep})
 		}
-		steps, pattern := maxSteps, patternOf(paths[n])
+		steps, key := maxSteps, Example(patternOf(paths[n]), "\x00") // which no pattern has
 		if like := f.root.search(parts, &steps, func(c *node[T]) bool {
-			return paths[c] != nil && !f.rare(c.leaf.keys) && glob.Match(patternOf(paths[c]), pattern)
+			return paths[c] != nil && !f.rare(c.leaf.keys) && glob.Match(patternOf(paths[c]), key)
 		}); like != nil {
 			f.join(like.leaf, n.leaf)
 			like.varied, like.raw = true, ""

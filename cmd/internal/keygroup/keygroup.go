@@ -73,6 +73,29 @@ type Finder[T any] struct {
 // Match reports whether a key matches a pattern of SCAN. The pattern has passed CheckPattern.
 func Match(pattern, key string) bool { return glob.Match(pattern, key) }
 
+// Example is a key that a pattern is like, with a text in place of each *, and an odd character for
+// one of several.
+func Example(pattern, star string) string {
+	var key strings.Builder
+	for i := 0; i < len(pattern); i++ {
+		switch c := pattern[i]; {
+		case c == '*':
+			key.WriteString(star)
+		case c == '?':
+			key.WriteByte(1)
+		case c == '[':
+			key.WriteByte(1)
+			i = max(i, i+strings.IndexByte(pattern[i:], ']'))
+		case c == '\\' && i+1 < len(pattern):
+			i++
+			key.WriteByte(pattern[i])
+		default:
+			key.WriteByte(c)
+		}
+	}
+	return key.String()
+}
+
 // CheckPattern reports a pattern that Match cannot read. A goredis.Hook refuses the same ones.
 func CheckPattern(pattern string) error {
 	if err := glob.Check(pattern); err != nil {

@@ -170,6 +170,7 @@ func TestGroups(t *testing.T) {
 		{name: "the empty key", keys: []string{"", "a"}, want: []string{Other, "a"}},
 		{name: "one-off keys alone", keys: oneOff[:12], want: slices.Sorted(slices.Values(oneOff[:12]))},
 		{name: "short ids", keys: slices.Concat(many(50000, "user:#"), many(1500, "{u#}:profile")), want: []string{"user:*", "{*}:profile"}},
+		{name: "short ids beside special characters", keys: slices.Concat(many(50000, "user:#"), many(1500, "[u#]:who?*")), want: []string{"[*]:who?\\*", "user:*"}},
 		{name: "one-off keys", keys: append(many(50000, "user:#"), oneOff...), want: []string{Other, "user:*"}},
 		{name: "few one-off keys", keys: append(many(50000, "user:#"), "config", "lock:leader"), want: []string{"config", "lock:leader", "user:*"}},
 		{name: "rare keys of a prefix", keys: append(many(50000, "user:#"), "config:a", "config:b:c", "config:d", "config:e", "config:f", "config:g", "config:h", "config:i",
