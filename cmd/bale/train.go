@@ -17,7 +17,7 @@ type trainCommand struct {
 	paceFlags `set:"max_rate=5000"`
 	Data      []string  `placeholder:"FILE|DIR|-" sep:"none" xor:"from" help:"Values to train on: a file or stdin (-) with one on each line, or a folder, with one in each file in it and below. Repeatable."`
 	Redis     string    `placeholder:"URL" xor:"from" help:"Take a sample of the values in this Redis, or cluster, reading only: of strings, and where there are none to speak of, of the fields of hashes. Default: the environment's BALE_REDIS_URL."`
-	Match     string    `placeholder:"PATTERN" help:"With --redis: the keys whose values are taken, for example 'user:*'."`
+	Match     []string  `sep:"none" placeholder:"PATTERN" help:"With --redis: the keys whose values are taken, for example 'user:*'. Repeatable. Default: all."`
 	Sample    int       `default:"20000" placeholder:"N" help:"How many values are used at most; of more, a random sample. Default: ${default}."`
 	Compress  string    `default:"zstd" placeholder:"SETTING" help:"What values will be compressed with: zstd, with a level where wanted (zstd:3), s2 or lz4. Default: ${default}."`
 	MaxSize   cli.Bytes `default:"1MiB" placeholder:"N" help:"The largest dictionary that is tried. Default: ${default}."`
@@ -68,7 +68,7 @@ func (c *trainCommand) options(s *cli.Streams) (o dictops.TrainOptions, err erro
 	case !setting.TakesDictionary():
 		return o, usagef("--compress %s takes no dictionary: zstd and s2 do, and lz4 at its default level",
 			setting)
-	case c.Match != "" && c.Redis == "":
+	case len(c.Match) > 0 && c.Redis == "":
 		return o, usagef("--match is for --redis")
 	case c.Registry != "" && c.Redis == "":
 		return o, usagef("--registry is for --redis")
@@ -82,12 +82,9 @@ func (c *trainCommand) options(s *cli.Streams) (o dictops.TrainOptions, err erro
 		return o, cli.NoServer("--data")
 	}
 	o = dictops.TrainOptions{
-		Files: c.Data, Sample: c.Sample, Seed: c.Seed, Setting: setting, MaxSize: int(c.MaxSize),
+		Files: c.Data, Match: c.Match, Sample: c.Sample, Seed: c.Seed, Setting: setting, MaxSize: int(c.MaxSize),
 		Serves: c.Values, MinGain: c.MinGain,
 		Exclude: c.Exclude, Current: c.Current, Out: c.Out, Report: c.JSON, All: c.All,
-	}
-	if c.Match != "" {
-		o.Match = []string{c.Match}
 	}
 	if o.Registry, err = c.registryFlags.options(s, c.Redis); err == nil {
 		o.Registry.Pace, err = c.pace(s)

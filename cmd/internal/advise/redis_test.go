@@ -837,7 +837,7 @@ func TestPatternsAreChecked(t *testing.T) {
 	for _, p := range []string{"a\\", "a[", ""} {
 		o := options()
 		o.Match = []string{"b*", p}
-		if _, err := Redis(t.Context(), client, o); !errors.Is(err, bale.ErrInvalid) {
+		if _, err := Redis(t.Context(), client, o); !errors.Is(err, cli.ErrUsage) {
 			t.Errorf("%q: %v", p, err)
 		}
 	}
