@@ -396,9 +396,9 @@ func TestGaps(t *testing.T) {
 	}
 }
 
-// TestLeftWritesAreNotSentAgain: rueidis follows redirections without an end. When those of a slot
-// lead in a circle, as after a fail-over within a migration, or when a node is down, a write ends
-// without its caller, and takes no effect later.
+// TestLeftWritesAreNotSentAgain: rueidis follows redirections without an end. They may lead in a
+// circle, as after a fail-over within a migration, or to a node that is down. Then a write ends
+// after its context, and takes no effect later.
 func TestLeftWritesAreNotSentAgain(t *testing.T) {
 	cluster := redisproc.ClusterForTest(t, 3)
 	client := patient(t, cluster.Addrs()...)

@@ -314,7 +314,8 @@ func others(a *Advice, g *Group) string {
 	if i := slices.IndexFunc(smaller, func(s Option) bool {
 		return s.InBudget && s.Encoding == "" && float64(o.Bytes-s.Bytes) > sameWorth*float64(g.Now)
 	}); i >= 0 {
-		s = fmt.Sprintf("%s seems to need %s less, but the sample is too varied to be sure. Of the options that may save as much as any, the recommended one costs least.",
+		s = fmt.Sprintf("%s seems to need %s less, but the sample is too varied to be sure."+
+			" Of the options that may save as much as any, the recommended one costs least.",
 			settingOf(&smaller[i]), less(&smaller[i]))
 	}
 	if i := slices.IndexFunc(smaller, func(s Option) bool { return !s.InBudget && s.Encoding == "" && worth(s) }); i >= 0 {
@@ -322,7 +323,8 @@ func others(a *Advice, g *Group) string {
 			less(&smaller[i]), page.Microseconds(smaller[i].Pack.Mean), page.Microseconds(smaller[i].Unpack.Mean), budgetOf(cmp.Or(g.Budget, a.Budget)))
 	}
 	if i := slices.IndexFunc(smaller, func(s Option) bool { return s.InBudget && s.Encoding != "" && worth(s) }); i >= 0 {
-		s += fmt.Sprintf(" A program that writes %s in the first place would need %s less (%s).", printable.Line(smaller[i].Encoding), less(&smaller[i]), settingOf(&smaller[i]))
+		s += fmt.Sprintf(" A program that writes %s in the first place would need %s less (%s).",
+			printable.Line(smaller[i].Encoding), less(&smaller[i]), settingOf(&smaller[i]))
 	}
 	return s
 }
