@@ -567,3 +567,67 @@ func TestRepairBesideWriters(t *testing.T) {
 		})
 	}
 }
+
+// TestEndsWhileDown: from any command on the server does not answer, and the client sends commands
+// again for as long as their contexts last. All calls end.
+func TestEndsWhileDown(t *testing.T) {
+	for name, call := range map[string]func(ctx context.Context, s *Streams) error{
+		"put": func(ctx context.Context, s *Streams) error {
+			return second(s.PutReader(ctx, "k", bytes.NewReader(noise(1, 3*minChunk)), bale.TTL(time.Hour)))
+		},
+		"delete": func(ctx context.Context, s *Streams) error { return second(s.Delete(ctx, "k")) },
+		"repair": func(ctx context.Context, s *Streams) error { return second(s.Repair(ctx, "k")) },
+		"read": func(ctx context.Context, s *Streams) error {
+			r, err := s.GetReader(ctx, "k")
+			if err == nil {
+				_, err = io.Copy(io.Discard, r)
+				err = errors.Join(err, r.Close())
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			longest := time.Duration(0)
+			for down := 1; ; down++ {
+				ended := false
+				synctest.Test(t, func(t *testing.T) {
+					m := newMemory()
+					p := &process{memory: m}
+					s := newStreams(t, p, Options{Chunk: minChunk, Parallel: 1})
+					if err := put(s, noise(0, 3*minChunk), bale.TTL(time.Hour)); err != nil {
+						t.Fatal(err)
+					}
+					for key := range m.ends { // to be mended
+						if key != "k" {
+							m.ends[key] = time.Now().Add(time.Minute)
+						}
+					}
+					before, all := p.calls, 0
+					p.at = func(ctx context.Context, call int, _, _ string) (bool, error) {
+						if all++; call-before < down {
+							return false, nil
+						}
+						<-ctx.Done()
+						return true, ctx.Err()
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+					defer cancel()
+					start := time.Now()
+					err := call(ctx, s)
+					longest = max(longest, time.Since(start))
+					ended = all < down
+					if ended && err != nil {
+						t.Error(err)
+					}
+				})
+				if ended || t.Failed() {
+					t.Log(down, longest)
+					break
+				}
+			}
+			if longest > 2*time.Second+2*cleanTime {
+				t.Errorf("a call took %v", longest)
+			}
+		})
+	}
+}

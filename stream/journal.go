@@ -190,7 +190,7 @@ func Owner(key string, stored []byte) (string, bool) {
 
 // journalBytes reads the journal of a key, nil for none.
 func (s *Streams) journalBytes(ctx context.Context, key string) ([]byte, error) {
-	stored, err := s.store.Get(ctx, key+journalSuffix)
+	stored, err := s.get(ctx, key+journalSuffix)
 	if errors.Is(err, bale.ErrNotFound) {
 		return nil, nil
 	}
@@ -212,7 +212,9 @@ func (s *Streams) edit(ctx context.Context, key string, known []byte, change fun
 			return known, nil
 		}
 		next := j.stored()
-		ok, err := s.store.Swap(ctx, key+journalSuffix, known, next, j.ttl())
+		ok, err := timely(ctx, func(ctx context.Context) (bool, error) {
+			return s.store.Swap(ctx, key+journalSuffix, known, next, j.ttl())
+		})
 		if err != nil {
 			return nil, fmt.Errorf("journal %s: %w", key+journalSuffix, err)
 		}
@@ -263,6 +265,8 @@ func (s *Streams) announce(ctx context.Context, key string, e entry, swept bool)
 	i := &intent{Streams: s, key: key, entry: e, stop: func() {}}
 	alive := func(ctx context.Context) error {
 		now := time.Now()
+		ctx, cancel := context.WithTimeout(ctx, cleanTime)
+		defer cancel()
 		err := s.store.Set(ctx, e.aliveKey(key), journal(nil).append(nil), bale.TTL(s.options.Lease))
 		// After a gap it is too late: a sweeper may have removed the entry.
 		if err == nil && (i.renewed.Load() == nil || i.silence() < s.options.Lease) {
@@ -364,9 +368,17 @@ func (i *intent) remove(ctx context.Context) ([]byte, error) {
 		return true
 	})
 	if err == nil {
-		_, err = i.store.Delete(ctx, []string{i.entry.aliveKey(i.key)})
+		err = i.die(ctx)
 	}
 	return now, err
+}
+
+// die deletes the alive key.
+func (i *intent) die(ctx context.Context) error {
+	_, err := timely(ctx, func(ctx context.Context) (int, error) {
+		return i.store.Delete(ctx, []string{i.entry.aliveKey(i.key)})
+	})
+	return err
 }
 
 // Repaired is the result of [Streams.Repair].
@@ -385,7 +397,7 @@ type Repaired struct {
 // Repair tidies up after writers and deletions of a key that were interrupted, and gives the chunks
 // of its value the expiry that the key needs. It is safe beside readers and writers. A key without
 // a stream is a no-op, apart from its journal. Missing chunks are ErrCorrupt: nothing brings them
-// back.
+// back. If Redis does not answer, Repair ends at the latest a minute after the context.
 //
 // Pass the key of the stream. If a scan finds a journal, [Owner] returns that key. Repair mends
 // expiries only if the Store has the method PTTL: see [bale.Store].
@@ -452,7 +464,7 @@ func (s *Streams) sweep(ctx context.Context, key string, stored []byte) (r Repai
 		return -1
 	})
 	for _, e := range j {
-		_, err := s.store.Get(ctx, e.aliveKey(key))
+		_, err := s.get(ctx, e.aliveKey(key))
 		if err == nil {
 			r.Active++
 			continue
@@ -547,7 +559,7 @@ type aging interface {
 // lifetime returns the shortest remaining time to live of keys: negative if none expires,
 // bale.ErrNotFound if one does not exist.
 func lifetime(ctx context.Context, store aging, keys ...string) (time.Duration, error) {
-	ms, err := store.PTTL(ctx, keys)
+	ms, err := timely(ctx, func(ctx context.Context) ([]int64, error) { return store.PTTL(ctx, keys) })
 	if err != nil {
 		return 0, err
 	}

@@ -151,7 +151,7 @@ func TestSentAgainTooLate(t *testing.T) {
 func TestSilentBetweenSwaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
-		options := Options{Chunk: minChunk, Parallel: 1, Lease: time.Minute}
+		options := Options{Chunk: minChunk, Parallel: 1, Lease: 10 * time.Second}
 		healthy := newStreams(t, m, options)
 		if err := put(healthy, noise(0, 3*minChunk), bale.Expiry{}); err != nil {
 			t.Fatal(err)

@@ -75,8 +75,8 @@ const (
 	defaultParallel = 2
 	maxParallel     = 16
 
-	// cleanTime bounds each command that outlives its caller's context, and the removal of the
-	// chunks of a failed write as a whole.
+	// cleanTime bounds each command that may outlive its caller's context: all but those that read
+	// and write chunks. It bounds the removal of the chunks of a failed write as a whole.
 	cleanTime = 30 * time.Second
 
 	// lookTime bounds a Reader's check of its chunks' expiry.
@@ -171,7 +171,8 @@ func New(store bale.Store, o Options) (*Streams, error) {
 // answer, the key holds the old value or the new one, whole. If Redis fails just after the swap,
 // the key holds the new value, and the error says that its chunks may expire: write it again, or
 // call Repair. The work after the swap does not end with the context. After the context's end,
-// PutReader retires chunks of the old value for at most 30 s; the journal has the rest.
+// PutReader retires chunks of the old value for at most 30 s; the journal has the rest. If Redis
+// does not answer, it ends at the latest a minute after the context.
 //
 // If bale cannot have written the manifest in the key, the error is ErrCorrupt, and the key stays
 // as it is. A key that ends in ":bale:journal" is bale.ErrInvalid: it may be another stream's
@@ -218,7 +219,7 @@ func (s *Streams) record(ctx context.Context, op stats.Op, start time.Time, size
 // The work after the key is gone continues for at most 30 s after the context's end. If it fails,
 // Delete returns true and the error: Delete it again, or Repair it, to retire the chunks. If the
 // client lost an answer and sent its command again, Delete may return false for a value that it
-// removed.
+// removed. If Redis does not answer, it ends at the latest a minute after the context.
 func (s *Streams) Delete(ctx context.Context, key string) (bool, error) {
 	is, err := s.delete(ctx, key)
 	if err != nil {
@@ -256,7 +257,7 @@ func (s *Streams) delete(ctx context.Context, key string) (is bool, err error) {
 		}
 		if _, err = s.retireOld(ctx, key, &old); err != nil {
 			i.stop()
-			_, _ = s.store.Delete(detached, []string{i.entry.aliveKey(key)}) // the next sweeper need not wait
+			_ = i.die(detached) // the next sweeper need not wait
 			return is, fmt.Errorf("the value is gone, but not its chunks: %w", err)
 		}
 		if is {
@@ -283,9 +284,7 @@ func (s *Streams) replace(detached context.Context, key string, old, value []byt
 	if done, err = s.store.Swap(ctx, key, old, value, ttl); err == nil {
 		return done, false, nil
 	}
-	ctx, cancel = context.WithTimeout(detached, cleanTime)
-	defer cancel()
-	_, m, headErr := s.head(ctx, key)
+	_, m, headErr := s.head(detached, key)
 	if value == nil && errors.Is(headErr, bale.ErrNotFound) || value != nil && headErr == nil && m.Generation == generation {
 		return true, false, nil
 	}
@@ -311,7 +310,7 @@ func notFound(op, key string, err error) error {
 
 // head reads the value of the key itself.
 func (s *Streams) head(ctx context.Context, key string) (stored []byte, m Manifest, err error) {
-	if stored, err = s.store.Get(ctx, key); err != nil {
+	if stored, err = s.get(ctx, key); err != nil {
 		return nil, m, err
 	}
 	m, err = ParseManifest(stored)
@@ -417,9 +416,19 @@ func (s *Streams) beyond(lives time.Duration) bale.Expiry {
 
 // touch sets an expiry, within cleanTime.
 func (s *Streams) touch(ctx context.Context, key string, e bale.Expiry) (bool, error) {
+	return timely(ctx, func(ctx context.Context) (bool, error) { return s.store.Touch(ctx, key, e) })
+}
+
+// get reads a key other than a chunk, within cleanTime.
+func (s *Streams) get(ctx context.Context, key string) ([]byte, error) {
+	return timely(ctx, func(ctx context.Context) ([]byte, error) { return s.store.Get(ctx, key) })
+}
+
+// timely gives a command cleanTime. A client may send it again as long as its context lasts.
+func timely[T any](ctx context.Context, command func(ctx context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, cleanTime)
 	defer cancel()
-	return s.store.Touch(ctx, key, e)
+	return command(ctx)
 }
 
 // writer is a PutReader in progress: an io.Writer of the compressed stream.

@@ -531,6 +531,7 @@ func (o *outbox) run() {
 		}
 		o.changed.Broadcast()
 		if err != nil && !o.dead {
+			c.unread(err)
 			o.kill()
 		}
 	}

@@ -785,6 +785,7 @@ func (c *client) own() (err error) {
 		if err != nil && errors.Is(err, errMalformed) {
 			c.proxy.ends("connection: Redis sent %v", err)
 		}
+		c.unread(err)
 		_ = c.down.leave() // but for half a packed value
 		if err != nil && !c.queue.drained() {
 			c.cancel() // ends the requests' side, which is not at its end

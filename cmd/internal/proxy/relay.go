@@ -77,7 +77,7 @@ type relay struct {
 
 	received, sent *atomic.Int64 // bytes, of all relays
 
-	writes atomic.Uint32 // begun and ended: one is under way if it is odd
+	writes atomic.Uint32 // begun and ended, but those with a deadline: one is under way if it is odd
 
 	broken error // of the first write that failed, in the middle of something: no more can follow it
 
@@ -114,12 +114,13 @@ func (r *relay) send(upTo int) error {
 	if charged := r.taken + r.forOut; charged > 0 && r.hurry != nil {
 		r.hurry(charged)
 		defer r.hurry(0)
+	} else {
+		r.writes.Add(1)
+		defer r.writes.Add(1)
 	}
 	for _, b := range [][]byte{r.out, raw} {
 		if len(b) > 0 {
-			r.writes.Add(1)
 			n, err := r.dst.Write(b)
-			r.writes.Add(1)
 			r.sent.Add(int64(n))
 			if err != nil {
 				r.broken = err

@@ -601,10 +601,17 @@ func (c *client) watch(ended <-chan struct{}) {
 		case <-tick.C:
 		}
 		if seen%2 == 1 && seen == c.down.writes.Load() {
-			c.proxy.ends("connection: its client sends more commands, and does not read the replies (--stall)")
+			c.unread(os.ErrDeadlineExceeded)
 			c.cancel()
 			return
 		}
+	}
+}
+
+// unread notes that the connection ends because its client has not read in time.
+func (c *client) unread(err error) {
+	if errors.Is(err, os.ErrDeadlineExceeded) && !c.proxy.draining.Load() {
+		c.proxy.ends("connection: its client does not read the replies (--stall)")
 	}
 }
 
