@@ -1,8 +1,8 @@
 // Package codec turns values into bytes and back, with the standard library alone.
 //
 // [JSON] and [Gob] take any type; [Binary] takes types with binary methods of their own, [Bytes]
-// and [String] bytes as they are. Each satisfies bale.Codec, an interface of two functions. Gob is
-// only for values that nobody else can write.
+// and [String] bytes as they are. Each satisfies bale.Codec, an interface of two methods. Use Gob
+// only for values that nobody else can write: forged gob can take much memory.
 package codec
 
 import (

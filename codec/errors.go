@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// ErrFailed is the class of all [Error] values: bale.ErrCodec.
+// ErrFailed is matched by [errors.Is] for each [Error]. It is the same value as bale.ErrCodec.
 var ErrFailed = errors.New("codec")
 
-// Error says which codec could not encode or decode a value of which Go type: [ErrFailed]. Its
-// message has no text of the value: of the cause only a place in JSON or the message of a
+// Error says which codec could not encode or decode a value of which Go type. It is an [ErrFailed].
+// Its message has no text of the value: of the cause only a place in JSON or the message of a
 // [PanicError]. [errors.As] and Unwrap reach the cause. The cause's text may show the value, at any
 // length: keep it out of logs.
 type Error struct {

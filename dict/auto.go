@@ -62,8 +62,8 @@ type Auto struct {
 	Decay float64
 
 	// MinAge is how old the newest dictionary of the group must be before a decayed ratio leads to
-	// another one, whoever published it. Values that change by the hour would else have a family of
-	// dictionaries that all programs load. Defaults to a day.
+	// another one, whoever published it. Values that change by the hour would otherwise produce many
+	// dictionaries, and all programs load each. Defaults to a day.
 	MinAge time.Duration
 
 	// MaxBytes bounds the group's dictionaries in the registry. A group that holds as many bytes

@@ -31,7 +31,7 @@ type Builder struct {
 	// seconds.
 	Build func(ctx context.Context, samples [][]byte, size int) ([]byte, error)
 
-	// Slow builders are tried at the sizes alone at which the others did best, and on a part of the
+	// Slow builders are tried only at the sizes at which the others did best, and on a part of the
 	// samples.
 	Slow bool
 

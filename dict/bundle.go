@@ -15,9 +15,9 @@ const maxBundle = 64 << 20
 
 // ReadFS returns the dictionaries in the files *.dict of a file system: a folder (os.DirFS) or an
 // embed.FS. A program that brings its dictionaries along can read its values even if the registry
-// is lost. A dictionary in several files is returned once. Of more than 64 MiB the error is
-// [ErrInvalid]. ReadFS follows the links that the file system follows: those of [os.DirFS] lead
-// anywhere, those of [os.Root.FS] stay in the folder.
+// is lost. A dictionary in several files is returned once. If the files have more than 64 MiB
+// together, the error is [ErrInvalid]. ReadFS follows the links that the file system follows: those
+// of [os.DirFS] lead anywhere, those of [os.Root.FS] stay in the folder.
 func ReadFS(fsys fs.FS) ([]*Dictionary, error) {
 	var all []*Dictionary
 	names, err := fs.Glob(fsys, "*"+Extension)

@@ -1,5 +1,5 @@
-// Package dict trains compression dictionaries ([Train]), keeps those of a fleet in Redis
-// ([Registry]) and follows one in a running program ([Group]).
+// Package dict trains compression dictionaries ([Train]) and keeps them in Redis ([Registry]).
+// [Registry.Open] follows those for similar values in a program ([Group]).
 package dict
 
 import (

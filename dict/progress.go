@@ -29,9 +29,10 @@ func (p *progress) ahead(other *progress) bool {
 	return float64(p.Collected)/float64(p.Wanted) > float64(other.Collected)/float64(other.Wanted)
 }
 
-// Progress returns how far the program with Auto is that is furthest with a group's next
-// dictionary: Group, Collected, Wanted and Training of its Status. It is nil if no program says so,
-// and [ErrCorrupt] if the key holds something else. The next program with Auto replaces that.
+// Progress returns the progress of [Auto] with a group's next dictionary: Group, Collected, Wanted
+// and Training in the Status of the program that is furthest along. It is nil if no program has
+// reported any, and [ErrCorrupt] if the key holds something else. The next program with Auto
+// replaces that.
 func (r *Registry) Progress(ctx context.Context, group string) (*Status, error) {
 	if err := CheckGroup(group); err != nil {
 		return nil, err

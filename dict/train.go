@@ -92,16 +92,19 @@ type TrainOptions struct {
 	Current *Dictionary
 
 	// Exclude are fields of JSON values: names, at any depth, or paths from the root
-	// ("user.token"). Their values, with the names inside them, never enter the dictionary. Train
-	// ignores samples that are no JSON objects or lists, nest deeper than 1,000 levels or have more
-	// than 4 MiB. Their contents are not searched for. It does not know the names of a hash's own
-	// fields: leave those samples out. An excluded value may also occur in another field. Train
-	// cuts values of 25 bytes or more, and pieces of 32 bytes or more of them, out of all samples.
-	// It rejects a dictionary that contains a shorter value of 6 or more bytes. Names inside
-	// excluded values are treated the same, unless a name is a word of letters, '_' and '-'. Train
-	// does not find values in another encoding, such as percent-encoding. Of a value that is itself
-	// JSON it does not find pieces with quotes in another field that holds the same JSON unquoted.
-	// The names may take 8 KiB in all.
+	// ("user.token"). Their values, with the names inside them, never enter the dictionary. The
+	// names in Exclude may take 8 KiB in all.
+	//
+	// Train ignores samples that are not JSON objects or lists, nest deeper than 1,000 levels or
+	// have more than 4 MiB; their contents are not searched for. It does not know the names of a
+	// hash's fields: leave out the samples of such fields yourself.
+	//
+	// An excluded value may also occur in another field. Train cuts each value of 25 bytes or more,
+	// and each piece of it of 32 bytes or more, out of all samples. It rejects a dictionary that
+	// contains a shorter value, of 6 bytes or more. Names inside excluded values are treated the
+	// same, unless a name is a word of letters, '_' and '-'. Train does not find a value in another
+	// encoding, such as percent-encoding. If the value is JSON in a string, it does not find pieces
+	// with quotes in another field that holds the same JSON as an object.
 	Exclude []string
 
 	// NoRefit returns the winner as it was measured, made of half of the samples. By default Train
@@ -262,17 +265,17 @@ func (t *Training) footprint(size int) int64 {
 // the Thue-Morse sequence, with which periodic samples cannot keep in step. On the other half it
 // measures candidates of all builders and several sizes. The leading ones are measured with the
 // halves swapped as well. The candidate with the fewest bytes as Redis allocates them, in both
-// halves, wins. Each value is charged its share of the dictionary. A smaller
-// dictionary wins if it comes within half a percent of that and is no worse than any Baseline. The
-// winner has passed a full round trip over all held-out values, also with the pure-Go reader.
-// Finally its builder makes it again of all samples. The figures remain those of held-out values:
-// the best of many, but of half the samples.
+// halves, wins. The memory of the dictionary itself counts, divided by the number of values. A
+// smaller dictionary wins if it comes within half a percent of that and is no worse than any
+// Baseline. The winner has passed a full round trip over all held-out values, also with the pure-Go
+// reader. Finally its builder makes it again of all samples. The figures remain those on held-out
+// values, of the dictionary that was made of half the samples.
 //
 // If no dictionary pays, the error is ErrNoDictionary, and the Training still holds the figures.
 // The same samples and options give the same dictionary. Train needs memory for a few copies of its
 // training samples, and up to 50 MiB for tables. With Exclude it needs some six more copies of all
-// samples. A candidate takes samples of at most a hundred times its size; of more it takes every
-// n-th, and of each at most an eighth of that.
+// samples. A candidate uses samples of at most a hundred times its size in all: of more, every n-th
+// one. Of a single sample it uses at most an eighth of that.
 func Train(ctx context.Context, samples [][]byte, o TrainOptions) (*Training, error) {
 	o, err := o.withDefaults()
 	if err != nil {

@@ -397,7 +397,7 @@ type Repaired struct {
 // Repair tidies up after writers and deletions of a key that were interrupted, and gives the chunks
 // of its value the expiry that the key needs. It is safe beside readers and writers. A key without
 // a stream is a no-op, apart from its journal. Missing chunks are ErrCorrupt: nothing brings them
-// back. If Redis does not answer, Repair ends at the latest a minute after the context.
+// back. If Redis does not answer, Repair ends at the latest a minute and a half after the context.
 //
 // Pass the key of the stream. If a scan finds a journal, [Owner] returns that key. Repair mends
 // expiries only if the Store has the method PTTL: see [bale.Store].
@@ -536,7 +536,7 @@ func (s *Streams) sweep(ctx context.Context, key string, stored []byte) (r Repai
 // the chunks never expire then, and keep is true: the entry must stay until the value has gone. It
 // also stays if a full journal has no room for the mending.
 func (s *Streams) restore(ctx context.Context, key, generation string) (keep bool, err error) {
-	_, m, err := s.replaced(ctx, key)
+	m, err := s.present(ctx, key)
 	if err != nil || m.Generation != generation {
 		return false, err
 	}
@@ -599,6 +599,14 @@ func (s *Streams) replaced(ctx context.Context, key string) (stored []byte, m Ma
 	return stored, m, err
 }
 
+// present is the manifest of the key's value, within cleanTime.
+func (s *Streams) present(ctx context.Context, key string) (Manifest, error) {
+	return timely(ctx, func(ctx context.Context) (Manifest, error) {
+		_, m, err := s.replaced(ctx, key)
+		return m, err
+	})
+}
+
 // mend gives the chunks of a value the expiry that its key needs. If lasting is nil the key says
 // which; none if the Store has no PTTL.
 func (s *Streams) mend(ctx context.Context, key string, m *Manifest, lasting func() bale.Expiry) (mended int, err error) {
@@ -608,7 +616,7 @@ func (s *Streams) mend(ctx context.Context, key string, m *Manifest, lasting fun
 	i, err := s.announce(ctx, key, entry{id: rand.Text(), old: m.Generation, oldChunks: m.Chunks}, true)
 	defer func() {
 		detached := context.WithoutCancel(ctx)
-		_, now, failed := s.replaced(detached, key)
+		now, failed := s.present(detached, key)
 		if failed == nil && now.Generation != m.Generation {
 			mended, err = 0, nil
 			_, failed = s.retireOld(ctx, key, m)

@@ -221,7 +221,7 @@ func (c *counting) Write(p []byte) (int, error) {
 
 // Close ends reading. It is not needed for the value to have been verified. It waits for the check
 // of the chunks' expiry, at most 2 s, and while chunks are mended. If Redis does not answer, that
-// ends within a minute.
+// ends within a minute and a half.
 func (r *Reader) Close() error {
 	if r.decoder == nil {
 		return nil

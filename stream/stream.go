@@ -75,8 +75,8 @@ const (
 	defaultParallel = 2
 	maxParallel     = 16
 
-	// cleanTime bounds each command that may outlive its caller's context: all but those that read
-	// and write chunks. It bounds the removal of the chunks of a failed write as a whole.
+	// cleanTime bounds each command that may outlive its caller's context, and the removal of the
+	// chunks of a failed write as a whole.
 	cleanTime = 30 * time.Second
 
 	// lookTime bounds a Reader's check of its chunks' expiry.
@@ -172,7 +172,7 @@ func New(store bale.Store, o Options) (*Streams, error) {
 // the key holds the new value, and the error says that its chunks may expire: write it again, or
 // call Repair. The work after the swap does not end with the context. After the context's end,
 // PutReader retires chunks of the old value for at most 30 s; the journal has the rest. If Redis
-// does not answer, it ends at the latest a minute after the context.
+// does not answer, it ends at the latest a minute and a half after the context.
 //
 // If bale cannot have written the manifest in the key, the error is ErrCorrupt, and the key stays
 // as it is. A key that ends in ":bale:journal" is bale.ErrInvalid: it may be another stream's
@@ -219,7 +219,7 @@ func (s *Streams) record(ctx context.Context, op stats.Op, start time.Time, size
 // The work after the key is gone continues for at most 30 s after the context's end. If it fails,
 // Delete returns true and the error: Delete it again, or Repair it, to retire the chunks. If the
 // client lost an answer and sent its command again, Delete may return false for a value that it
-// removed. If Redis does not answer, it ends at the latest a minute after the context.
+// removed. If Redis does not answer, it ends at the latest a minute and a half after the context.
 func (s *Streams) Delete(ctx context.Context, key string) (bool, error) {
 	is, err := s.delete(ctx, key)
 	if err != nil {
@@ -284,7 +284,9 @@ func (s *Streams) replace(detached context.Context, key string, old, value []byt
 	if done, err = s.store.Swap(ctx, key, old, value, ttl); err == nil {
 		return done, false, nil
 	}
-	_, m, headErr := s.head(detached, key)
+	ctx, cancel = context.WithTimeout(detached, cleanTime)
+	defer cancel()
+	_, m, headErr := s.head(ctx, key)
 	if value == nil && errors.Is(headErr, bale.ErrNotFound) || value != nil && headErr == nil && m.Generation == generation {
 		return true, false, nil
 	}
@@ -310,7 +312,7 @@ func notFound(op, key string, err error) error {
 
 // head reads the value of the key itself.
 func (s *Streams) head(ctx context.Context, key string) (stored []byte, m Manifest, err error) {
-	if stored, err = s.get(ctx, key); err != nil {
+	if stored, err = s.store.Get(ctx, key); err != nil {
 		return nil, m, err
 	}
 	m, err = ParseManifest(stored)
@@ -419,7 +421,7 @@ func (s *Streams) touch(ctx context.Context, key string, e bale.Expiry) (bool, e
 	return timely(ctx, func(ctx context.Context) (bool, error) { return s.store.Touch(ctx, key, e) })
 }
 
-// get reads a key other than a chunk, within cleanTime.
+// get reads a key of the journal, within cleanTime.
 func (s *Streams) get(ctx context.Context, key string) ([]byte, error) {
 	return timely(ctx, func(ctx context.Context) ([]byte, error) { return s.store.Get(ctx, key) })
 }

@@ -408,7 +408,8 @@ func (f *Finder[T]) gather() {
 }
 
 // joinLike merges rare groups into others whose patterns are like their keys as well: those that
-// have a * in the place of a word.
+// have a * in the place of a word with a digit, as u7 beside u1234. Other words are a kind of their
+// own.
 func (f *Finder[T]) joinLike() {
 	paths := make(map[*node[T]][]*node[T])
 	var rare []*node[T]
@@ -425,12 +426,25 @@ func (f *Finder[T]) joinLike() {
 		}
 		steps, key := maxSteps, Example(patternOf(paths[n]), "\x00") // which no pattern has
 		if like := f.root.search(parts, &steps, func(c *node[T]) bool {
-			return paths[c] != nil && !f.rare(c.leaf.keys) && glob.Match(patternOf(paths[c]), key)
+			return numbered(paths[n], paths[c]) && !f.rare(c.leaf.keys) && glob.Match(patternOf(paths[c]), key)
 		}); like != nil {
 			f.join(like.leaf, n.leaf)
 			like.varied, like.raw = true, ""
 		}
 	}
+}
+
+// numbered reports whether two paths differ in words with digits alone.
+func numbered[T any](path, like []*node[T]) bool {
+	if len(path) != len(like) {
+		return false
+	}
+	for i, n := range path {
+		if n.edge != like[i].edge && (n.wild || !strings.ContainsAny(n.label(), "0123456789")) {
+			return false
+		}
+	}
+	return true
 }
 
 // fit merges groups until there are not more than given.

@@ -139,10 +139,13 @@ func many(n int, format string) []string {
 }
 
 func TestGroups(t *testing.T) {
-	var oneOff, methods, users, tenants, pairs []string
+	var oneOff, kinds, methods, users, tenants, pairs []string
 	r := newSource(7)
 	for range 30 {
 		oneOff = append(oneOff, r.word()+r.word())
+		if len(kinds) < 12*20 {
+			kinds = append(kinds, many(20, oneOff[len(oneOff)-1]+":#")...)
+		}
 	}
 	for range 20 {
 		m := strings.ToUpper(r.word() + r.word())
@@ -170,6 +173,7 @@ func TestGroups(t *testing.T) {
 		{name: "the empty key", keys: []string{"", "a"}, want: []string{Other, "a"}},
 		{name: "one-off keys alone", keys: oneOff[:12], want: slices.Sorted(slices.Values(oneOff[:12]))},
 		{name: "short ids", keys: slices.Concat(many(50000, "user:#"), many(1500, "{u#}:profile")), want: []string{"user:*", "{*}:profile"}},
+		{name: "other words", keys: slices.Concat(many(50000, "#:#"), kinds), want: []string{Other, "*:*"}},
 		{name: "short ids beside special characters", keys: slices.Concat(many(50000, "user:#"), many(1500, "[u#]:who?*")), want: []string{"[*]:who?\\*", "user:*"}},
 		{name: "one-off keys", keys: append(many(50000, "user:#"), oneOff...), want: []string{Other, "user:*"}},
 		{name: "few one-off keys", keys: append(many(50000, "user:#"), "config", "lock:leader"), want: []string{"config", "lock:leader", "user:*"}},

@@ -308,6 +308,32 @@ func TestSample(t *testing.T) {
 
 // TestSampleOfHashes: all hashes of a server are looked at, large ones beside many small ones, each
 // by its part of the fields. Of an object's fields not the first alone are taken.
+// TestSampleOfOverlappingPatterns: a value is taken once, or it would be trained on and held out.
+func TestSampleOfOverlappingPatterns(t *testing.T) {
+	t.Parallel()
+	for name, client := range servers(t) {
+		t.Run(name, func(t *testing.T) {
+			for i := range 100 {
+				key := fmt.Sprintf("user:%d", i)
+				if err := errors.Join(client.Set(t.Context(), key, key, 0).Err(), client.HSet(t.Context(), "hash:"+key, "field", key+"h").Err()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			sampled, err := Sample(t.Context(), client, SampleOptions{
+				Match: []string{"user:1*", "*", "user:*", "hash:*"}, Values: 5000, Bytes: 1 << 20, Size: 100, FewStrings: 1000,
+				Unpack: func(_ context.Context, v []byte) ([]byte, error) { return v, nil },
+			})
+			seen := map[string]bool{}
+			for _, v := range sampled.Values {
+				seen[string(v)] = true
+			}
+			if err != nil || len(seen) != 200 || len(sampled.Values) != 200 || sampled.Most > 300 {
+				t.Errorf("%d values, %d of them different, of %d, %v", len(sampled.Values), len(seen), sampled.Most, err)
+			}
+		})
+	}
+}
+
 func TestSampleOfHashes(t *testing.T) {
 	t.Parallel()
 	for name, client := range servers(t) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/glob"
 )
 
 // SampleOptions bound a sample.
@@ -130,11 +131,15 @@ func (s *sampling) read(ctx context.Context, client redis.UniversalClient, kind 
 		}
 		start := len(s.ranked)
 		share := before + (s.Values-before)*(i+1)/len(s.Match) - start
+		skip := func(key string) bool { // a value twice would be in both halves of a training
+			return s.Skip != nil && s.Skip(key) ||
+				slices.ContainsFunc(s.Match[:i], func(before string) bool { return glob.Match(before, key) })
+		}
 		parts, all := make([]part, len(places)), 0.0
 		for j, place := range places {
 			p := &parts[j]
 			*p = part{ValuesOptions: ValuesOptions{
-				Match: []string{pattern}, Skip: s.Skip, Kind: kind, Size: s.Size, Pacer: s.Pacer, Places: []Place{place},
+				Match: []string{pattern}, Skip: skip, Kind: kind, Size: s.Size, Pacer: s.Pacer, Places: []Place{place},
 			}, node: nodes[place.Addr], values: 1}
 			if kind == "hash" {
 				if err := p.count(ctx, client, share/len(places), fewHashes/len(places)); err != nil {

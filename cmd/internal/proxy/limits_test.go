@@ -1074,7 +1074,7 @@ func TestWritesAll(t *testing.T) {
 					t.Fatal("all is taken")
 				}
 			}
-			notes.await(t, "ends a connection: its client does not read the replies (--stall)")
+			notes.await(t, "ends a connection: its client does not read the replies in time (--stall)")
 		})
 	}
 }

@@ -611,7 +611,7 @@ func (c *client) watch(ended <-chan struct{}) {
 // unread notes that the connection ends because its client has not read in time.
 func (c *client) unread(err error) {
 	if errors.Is(err, os.ErrDeadlineExceeded) && !c.proxy.draining.Load() {
-		c.proxy.ends("connection: its client does not read the replies (--stall)")
+		c.proxy.ends("connection: its client does not read the replies in time (--stall)")
 	}
 }
 
