@@ -3,6 +3,7 @@ package stream
 import (
 	"bytes"
 	"context"
+	crand "crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -601,6 +602,10 @@ func TestEndsWhileDown(t *testing.T) {
 						if key != "k" {
 							m.ends[key] = time.Now().Add(time.Minute)
 						}
+					}
+					dead := journal{{id: crand.Text(), chunks: 2}} // to be swept
+					if err := m.Set(t.Context(), "k"+journalSuffix, dead.stored(), bale.NoExpiry()); err != nil {
+						t.Fatal(err)
 					}
 					before := p.calls
 					var failed atomic.Bool

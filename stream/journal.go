@@ -488,7 +488,7 @@ func (s *Streams) sweep(ctx context.Context, key string, stored []byte) (r Repai
 		if gone {
 			continue
 		}
-		_, m, err := s.replaced(ctx, key)
+		m, err := s.present(ctx, key)
 		if err != nil {
 			return r, err
 		}

@@ -65,7 +65,7 @@ func families(all []*attempt, o *Options, kind func(*attempt) string) (found []*
 // beyond reports whether a pattern is like keys that no pattern of --match is like.
 func beyond(match []string, pattern string) bool {
 	return len(match) > 0 && !slices.ContainsFunc(match, func(m string) bool {
-		return m == pattern || keygroup.Match(m, keygroup.Example(pattern, "")) && keygroup.Match(m, keygroup.Example(pattern, "\x01\x02\x03"))
+		return keygroup.Covers(m, pattern)
 	})
 }
 

@@ -73,6 +73,11 @@ type Finder[T any] struct {
 // Match reports whether a key matches a pattern of SCAN. The pattern has passed CheckPattern.
 func Match(pattern, key string) bool { return glob.Match(pattern, key) }
 
+// Covers reports whether a pattern is like all keys that another one is like.
+func Covers(pattern, other string) bool {
+	return pattern == other || Match(pattern, Example(other, "")) && Match(pattern, Example(other, "\x01\x02\x03"))
+}
+
 // Example is a key that a pattern is like, with a text in place of each *, and an odd character for
 // one of several.
 func Example(pattern, star string) string {

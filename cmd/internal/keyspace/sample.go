@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/cmd/internal/keygroup"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/glob"
 )
@@ -85,7 +86,14 @@ func Rank(seed uint64, name string) uint64 {
 // returns the values read so far along with ctx's error.
 func Sample(ctx context.Context, client redis.UniversalClient, o SampleOptions) (*Sampled, error) {
 	s := &sampling{SampleOptions: o, found: Sampled{Excluded: make([]int, len(o.Exclude))}}
-	if len(o.Match) == 0 {
+	s.Match = nil
+	for i, p := range o.Match { // one that is covered would walk over all keys for nothing
+		if !slices.ContainsFunc(o.Match[:i], func(q string) bool { return keygroup.Covers(q, p) }) &&
+			!slices.ContainsFunc(o.Match[i+1:], func(q string) bool { return keygroup.Covers(q, p) && !keygroup.Covers(p, q) }) {
+			s.Match = append(s.Match, p)
+		}
+	}
+	if len(s.Match) == 0 {
 		s.Match = []string{""}
 	}
 	err := s.read(ctx, client, "string")
