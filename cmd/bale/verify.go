@@ -12,7 +12,7 @@ type verifyCommand struct {
 	paceFlags `set:"max_rate=5000"`
 	sharedFlag
 	Redis    string   `env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis, or a node of the cluster, whose values are read: those of the URL's database."`
-	Match    []string `placeholder:"PATTERN" sep:"none" help:"The keys whose values are read, for example 'user:*'. Repeatable; each pattern takes a walk of its own. Default: all."`
+	Match    []string `placeholder:"PATTERN" sep:"none" help:"The keys whose values are read, for example 'user:*'. Repeatable; each pattern takes a walk of its own, and a key that is like two of them counts twice. Default: all."`
 	Repair   bool     `help:"Mend streams (package stream) that a crash left half done: chunks that would expire before their value, and chunks that no value needs."`
 	Replicas bool     `help:"Read values from replicas where there are good ones. Names, what a replica lacks, and values that cannot be unpacked are read from the masters. Replicas get the user and password, at the addresses that they announce."`
 	JSON     string   `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`

@@ -19,6 +19,8 @@ const (
 	rarePart  = 1000
 	fewGroups = 10 // rare groups that stay
 	chance    = 50 // less than this part of the keys at a place of ids is there by chance
+
+	fewSiblings = 3 // rare words below a prefix that are joined, where there are many rare groups
 )
 
 // Groups returns what was found, at most Options.Max groups, largest first. It merges groups to
@@ -150,6 +152,11 @@ func (f *Finder[T]) settle(n *node[T], sep string, first bool) {
 	}
 	oneOff := first && (star == nil || !star.catches) && sum*100 < f.keys
 	if len(rare) > fewRare && !oneOff {
+		// A few words without a digit beside many short ids are no ids: menu beside u1 to u99.
+		ids := slices.DeleteFunc(slices.Clone(rare), func(c *node[T]) bool { return !hasDigit(c.label()) })
+		if first && len(ids) > 0 && len(rare)-len(ids) <= fewRare {
+			rare = ids
+		}
 		f.generalize(n, sep, rare)
 	}
 
@@ -396,13 +403,32 @@ func (f *Finder[T]) gather() {
 			f.cutBelow(n)
 		}
 	}
-	if len(count()) <= fewGroups {
-		return
+	for _, join := range []func(){func() { f.joinSiblings(f.root) }, f.joinLike} {
+		if len(count()) <= fewGroups {
+			return
+		}
+		join()
 	}
-	f.joinLike()
 	if rare := count(); len(rare) > fewGroups {
 		for _, n := range rare {
 			f.join(f.others(), n.leaf)
+		}
+	}
+}
+
+// joinSiblings joins the rare words of each place below the first: report:may:*, report:june:* and
+// so on into report:*:*.
+func (f *Finder[T]) joinSiblings(n *node[T]) {
+	for _, c := range n.sorted() {
+		f.joinSiblings(c)
+	}
+	if n == f.root {
+		return
+	}
+	for _, place := range n.places() {
+		words := slices.DeleteFunc(slices.Clone(place), func(c *node[T]) bool { return c.whole || !f.rare(c.keys) })
+		if len(words) >= fewSiblings {
+			f.refine(f.collapse(n, place[0].sepOf(), "*", words), false)
 		}
 	}
 }
@@ -434,13 +460,15 @@ func (f *Finder[T]) joinLike() {
 	}
 }
 
+func hasDigit(word string) bool { return strings.ContainsAny(word, "0123456789") }
+
 // numbered reports whether two paths differ in words with digits alone.
 func numbered[T any](path, like []*node[T]) bool {
 	if len(path) != len(like) {
 		return false
 	}
 	for i, n := range path {
-		if n.edge != like[i].edge && (n.wild || !strings.ContainsAny(n.label(), "0123456789")) {
+		if n.edge != like[i].edge && (n.wild || !hasDigit(n.label())) {
 			return false
 		}
 	}

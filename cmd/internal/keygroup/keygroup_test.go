@@ -139,10 +139,11 @@ func many(n int, format string) []string {
 }
 
 func TestGroups(t *testing.T) {
-	var oneOff, kinds, methods, users, tenants, pairs []string
+	var oneOff, kinds, prefixed, methods, users, tenants, pairs []string
 	r := newSource(7)
 	for range 30 {
 		oneOff = append(oneOff, r.word()+r.word())
+		prefixed = append(prefixed, many(60, "report:"+oneOff[len(oneOff)-1]+":#")...)
 		if len(kinds) < 12*20 {
 			kinds = append(kinds, many(20, oneOff[len(oneOff)-1]+":#")...)
 		}
@@ -173,6 +174,9 @@ func TestGroups(t *testing.T) {
 		{name: "the empty key", keys: []string{"", "a"}, want: []string{Other, "a"}},
 		{name: "one-off keys alone", keys: oneOff[:12], want: slices.Sorted(slices.Values(oneOff[:12]))},
 		{name: "short ids", keys: slices.Concat(many(50000, "user:#"), many(1500, "{u#}:profile")), want: []string{"user:*", "{*}:profile"}},
+		{name: "rare words below a prefix", keys: slices.Concat(many(65000, "sess:#"), prefixed), want: []string{"report:*:*", "sess:*"}},
+		{name: "few words beside short ids", keys: slices.Concat(many(9000, "sess:#"), many(1500, "u#:prefs"), many(300, "u#"), kinds[:3*20]),
+			want: slices.Sorted(slices.Values([]string{"*", "*:prefs", "sess:*", oneOff[0] + ":*", oneOff[1] + ":*", oneOff[2] + ":*"}))},
 		{name: "other words", keys: slices.Concat(many(50000, "#:#"), kinds), want: []string{Other, "*:*"}},
 		{name: "short ids beside special characters", keys: slices.Concat(many(50000, "user:#"), many(1500, "[u#]:who?*")), want: []string{"[*]:who?\\*", "user:*"}},
 		{name: "one-off keys", keys: append(many(50000, "user:#"), oneOff...), want: []string{Other, "user:*"}},
