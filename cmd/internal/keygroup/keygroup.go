@@ -73,9 +73,23 @@ type Finder[T any] struct {
 // Match reports whether a key matches a pattern of SCAN. The pattern has passed CheckPattern.
 func Match(pattern, key string) bool { return glob.Match(pattern, key) }
 
-// Covers reports whether a pattern is like all keys that another one is like.
+// Covers reports whether a pattern is like all keys that another one is like. It says no where a
+// class, or a ? of the pattern, would make that hard to tell.
 func Covers(pattern, other string) bool {
-	return pattern == other || Match(pattern, Example(other, "")) && Match(pattern, Example(other, "\x01\x02\x03"))
+	return pattern == other || pattern == "*" || !has(pattern, "[?") && !has(other, "[") &&
+		Match(pattern, Example(other, "")) && Match(pattern, Example(other, "\x01\x02\x03"))
+}
+
+// has reports whether a pattern has one of some characters without a backslash.
+func has(pattern, characters string) bool {
+	for i := 0; i < len(pattern); i++ {
+		if pattern[i] == '\\' {
+			i++
+		} else if strings.IndexByte(characters, pattern[i]) >= 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Example is a key that a pattern is like, with a text in place of each *, and an odd character for

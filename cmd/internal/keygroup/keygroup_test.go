@@ -225,6 +225,21 @@ func TestAddAfterGroups(t *testing.T) {
 	check(t, f, f.Groups(), all)
 }
 
+func TestCovers(t *testing.T) {
+	for _, test := range []struct {
+		pattern, other string
+		want           bool
+	}{
+		{"user:*", "user:*", true}, {"*", "user:[0-9]*", true}, {"*", `job\[*\]`, true}, {"user:*", "user:?", true}, {"user:*", "user:1*", true},
+		{"user:1*", "user:*", false}, {"user:[^0-9]*", "user:[0-9]*", false}, {"user:[^a]", "user:?", false}, {"*[^:]", "user:*", false},
+		{`*]x`, `[a\]]x`, false}, {`a\?*`, `a\?b*`, true}, {"*:", "*", false},
+	} {
+		if got := Covers(test.pattern, test.other); got != test.want {
+			t.Errorf("Covers(%q, %q) = %v", test.pattern, test.other, got)
+		}
+	}
+}
+
 func TestNewRefuses(t *testing.T) {
 	count := func() *int64 { return new(int64) }
 	merge := func(into, from *int64) { *into += *from }
