@@ -62,7 +62,7 @@ func (s *Store) process(ctx context.Context, cmd redis.Cmder, written ...string)
 		return s.send(ctx, cmd)
 	}
 	call := adapters.Call{Writes: written, Always: true} // MaxQueuedCommands is the bound
-	if err := ctx.Err(); err != nil { // WaitContext takes an answer that is there all the same
+	if err := ctx.Err(); err != nil {                    // WaitContext takes an answer that is there all the same
 		return err
 	}
 	if ctx.Done() != nil {
