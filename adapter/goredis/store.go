@@ -62,7 +62,8 @@ func (s *Store) process(ctx context.Context, cmd redis.Cmder, written ...string)
 		return s.send(ctx, cmd)
 	}
 	call := adapters.Call{Writes: written, Always: true} // MaxQueuedCommands is the bound
-	if err := ctx.Err(); err != nil {                    // WaitContext takes an answer that is there all the same
+	// WaitContext takes an answer that is there, even if ctx has ended.
+	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if ctx.Done() != nil {

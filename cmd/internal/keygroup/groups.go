@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-
-	"github.com/balekv/bale/internal/glob"
 )
 
 // What decides at the end.
@@ -452,7 +450,7 @@ func (f *Finder[T]) joinLike() {
 		}
 		steps, key := maxSteps, Example(patternOf(paths[n]), "\x00") // which no pattern has
 		if like := f.root.search(parts, &steps, func(c *node[T]) bool {
-			return numbered(paths[n], paths[c]) && !f.rare(c.leaf.keys) && glob.Match(patternOf(paths[c]), key)
+			return numbered(paths[n], paths[c]) && !f.rare(c.leaf.keys) && Match(patternOf(paths[c]), key)
 		}); like != nil {
 			f.join(like.leaf, n.leaf)
 			like.varied, like.raw = true, ""

@@ -17,7 +17,6 @@ import (
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/internal/keygroup"
 	"github.com/balekv/bale/frame"
-	"github.com/balekv/bale/internal/glob"
 )
 
 // SampleOptions bound a sample.
@@ -141,7 +140,7 @@ func (s *sampling) read(ctx context.Context, client redis.UniversalClient, kind 
 		share := before + (s.Values-before)*(i+1)/len(s.Match) - start
 		skip := func(key string) bool { // a value twice would be in both halves of a training
 			return s.Skip != nil && s.Skip(key) ||
-				slices.ContainsFunc(s.Match[:i], func(before string) bool { return glob.Match(before, key) })
+				slices.ContainsFunc(s.Match[:i], func(before string) bool { return keygroup.Match(before, key) })
 		}
 		parts, all := make([]part, len(places)), 0.0
 		for j, place := range places {
