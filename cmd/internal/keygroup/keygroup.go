@@ -73,10 +73,10 @@ type Finder[T any] struct {
 // Match reports whether a key matches a pattern of SCAN. The pattern has passed CheckPattern.
 func Match(pattern, key string) bool { return glob.Match(pattern, key) }
 
-// Covers reports whether a pattern is like all keys that another one is like. It says no where a
-// class, or a ? of the pattern, would make that hard to tell.
+// Covers reports whether a pattern is like all keys that another one is like. It says no where
+// classes make that hard to tell: in the pattern, or with a backslash in the other one.
 func Covers(pattern, other string) bool {
-	return pattern == other || pattern == "*" || !has(pattern, "[?") && !has(other, "[") &&
+	return pattern == other || pattern == "*" || !has(pattern, "[") && !(has(other, "[") && strings.Contains(other, `\`)) &&
 		Match(pattern, Example(other, "")) && Match(pattern, Example(other, "\x01\x02\x03"))
 }
 
