@@ -115,7 +115,11 @@ func (a *Advice) caught(g *Group) (names []string) {
 			continue
 		}
 		if slices.ContainsFunc(o.names, func(name string) bool { return keygroup.Match(g.Match, name) }) {
-			names = append(names, o.Name)
+			name := o.Name
+			if name == g.Name {
+				name += " of type " + o.Type
+			}
+			names = append(names, name)
 		}
 	}
 	return names

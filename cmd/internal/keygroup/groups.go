@@ -80,6 +80,8 @@ func (n *node[T]) pattern(b *strings.Builder) {
 		}
 	case n.rest && !n.whole:
 		b.WriteString(n.edge + "*")
+	case n.whole && n.keys >= constant:
+		b.WriteString(n.sepOf() + n.lead + "*")
 	default:
 		b.WriteString(n.edge)
 	}

@@ -129,6 +129,24 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	}
 }
 
+func TestLettersBeforeNumbers(t *testing.T) {
+	for want, keys := range map[string][]string{
+		"u*":     many(1500, "u#"),
+		"us*":    many(1500, "us#"),
+		"{u*}:x": many(1500, "{u#}:x"),
+		"a:u*:b": many(1500, "a:u#:b"),
+		"*":      slices.Concat(many(1500, "u#"), many(1500, "w#")),
+		"a:*":    slices.Concat(many(1500, "a:u#"), many(200, "a:#")),
+		"b:*":    slices.Concat(many(1500, "b:u#"), many(200, "b:u#z")),
+	} {
+		f, groups := groupsOf(t, Options{}, keys)
+		if names := namesOf(groups); !slices.Equal(names, []string{want}) {
+			t.Errorf("groups of %s and so on are %q, want %q", keys[0], names, want)
+		}
+		check(t, f, groups, keys)
+	}
+}
+
 // many are n keys of a format.
 func many(n int, format string) []string {
 	var keys []string
@@ -173,12 +191,12 @@ func TestGroups(t *testing.T) {
 		{name: "few", keys: []string{"config", "lock:leader", "version"}, want: []string{"config", "lock:leader", "version"}},
 		{name: "the empty key", keys: []string{"", "a"}, want: []string{Other, "a"}},
 		{name: "one-off keys alone", keys: oneOff[:12], want: slices.Sorted(slices.Values(oneOff[:12]))},
-		{name: "short ids", keys: slices.Concat(many(50000, "user:#"), many(1500, "{u#}:profile")), want: []string{"user:*", "{*}:profile"}},
+		{name: "short ids", keys: slices.Concat(many(50000, "user:#"), many(1500, "{u#}:profile")), want: []string{"user:*", "{u*}:profile"}},
 		{name: "rare words below a prefix", keys: slices.Concat(many(65000, "sess:#"), prefixed), want: []string{"report:*:*", "sess:*"}},
 		{name: "few words beside short ids", keys: slices.Concat(many(9000, "sess:#"), many(1500, "u#:prefs"), many(300, "u#"), kinds[:3*20]),
-			want: slices.Sorted(slices.Values([]string{"*", "*:prefs", "sess:*", oneOff[0] + ":*", oneOff[1] + ":*", oneOff[2] + ":*"}))},
+			want: slices.Sorted(slices.Values([]string{"u*", "u*:prefs", "sess:*", oneOff[0] + ":*", oneOff[1] + ":*", oneOff[2] + ":*"}))},
 		{name: "other words", keys: slices.Concat(many(50000, "#:#"), kinds), want: []string{Other, "*:*"}},
-		{name: "short ids beside special characters", keys: slices.Concat(many(50000, "user:#"), many(1500, "[u#]:who?*")), want: []string{"[*]:who?\\*", "user:*"}},
+		{name: "short ids beside special characters", keys: slices.Concat(many(50000, "user:#"), many(1500, "[u#]:who?*")), want: []string{"[u*]:who?\\*", "user:*"}},
 		{name: "one-off keys", keys: append(many(50000, "user:#"), oneOff...), want: []string{Other, "user:*"}},
 		{name: "few one-off keys", keys: append(many(50000, "user:#"), "config", "lock:leader"), want: []string{"config", "lock:leader", "user:*"}},
 		{name: "rare keys of a prefix", keys: append(many(50000, "user:#"), "config:a", "config:b:c", "config:d", "config:e", "config:f", "config:g", "config:h", "config:i",

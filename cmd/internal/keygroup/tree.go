@@ -28,6 +28,7 @@ type node[T any] struct {
 
 	raw     string // what the part was in all keys, if it is wild
 	varied  bool   // it was not the same in all keys
+	lead    string // the letters that the part began with in all keys, if digits alone were behind them
 	wild    bool   // the label has a *
 	whole   bool   // the label is *
 	catches bool   // it is for the words too that are no siblings of it
@@ -115,7 +116,7 @@ func (n *node[T]) search(parts []part, steps *int, wanted func(*node[T]) bool) *
 }
 
 func (f *Finder[T]) newNode(n *node[T], p *part) *node[T] {
-	c := &node[T]{edge: string(p.edge), sep: p.sep, wild: p.wild, whole: p.whole}
+	c := &node[T]{edge: string(p.edge), sep: p.sep, lead: strings.Clone(lead(p.raw)), wild: p.wild, whole: p.whole}
 	if c.wild {
 		c.varied = len(p.raw) > maxRaw || p.binary || p.rest
 		if !c.varied {
@@ -187,7 +188,22 @@ func (n *node[T]) saw(p *part) {
 		n.varied = true
 		n.raw = ""
 	}
+	if n.lead != "" && n.lead != lead(p.raw) {
+		n.lead = ""
+	}
 	n.binary = n.binary || p.binary
+}
+
+// lead returns the letters of a part that has digits alone behind them: u of u1234. Else it is "".
+func lead(raw string) string {
+	i := 0
+	for is(raw, i, letter) {
+		i++
+	}
+	if n := digits(raw, i); n == 0 || i+n < len(raw) {
+		return ""
+	}
+	return raw[:i]
 }
 
 // sorted returns the children in an order that does not depend on that of the map.
@@ -220,7 +236,7 @@ func (f *Finder[T]) collapse(n *node[T], sep, label string, joined []*node[T]) *
 	edge := sep + label
 	into := n.children[edge]
 	if into == nil {
-		into = &node[T]{edge: edge, sep: len(sep), wild: true, whole: label == "*"}
+		into = &node[T]{edge: edge, sep: len(sep), lead: joined[0].lead, wild: true, whole: label == "*"}
 		f.enter(n, into)
 	}
 	into.varied, into.raw = true, ""
@@ -241,6 +257,9 @@ func (f *Finder[T]) collapse(n *node[T], sep, label string, joined []*node[T]) *
 func (f *Finder[T]) absorb(into, from *node[T]) {
 	f.nodes--
 	into.keys += from.keys
+	if into.lead != from.lead {
+		into.lead = ""
+	}
 	into.binary, into.odd = into.binary || from.binary, into.odd || from.odd
 	if into.wild && (from.varied || !from.wild || into.raw != from.raw) {
 		into.varied, into.raw = true, ""
