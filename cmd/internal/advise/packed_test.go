@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -505,6 +506,41 @@ func TestNextForAnotherUser(t *testing.T) {
 		if must(t, err); a.at != want {
 			t.Errorf("%q: %s", user, a.at)
 		}
+	}
+}
+
+// TestFileWithRegistry: the dictionaries of values in an RDB file are those of --registry, and so are
+// the next steps'.
+func TestFileWithRegistry(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s, other := redisproc.ForTest(t), redisproc.ForTest(t)
+	client := opened(t, s.URL())
+	rng := rand.New(rand.NewPCG(1, 2))
+	store(t, client, func(p redis.Pipeliner) {
+		for i := range 600 {
+			p.Set(ctx, fmt.Sprint("user:", i), profile(rng, i), 0)
+		}
+	})
+	_, err := migrate.Run(ctx, migrate.Options{
+		Registry: dictregistry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{s.URL()}, URL: other.URL(), Prefix: dict.DefaultPrefix},
+		Settings: migrate.Settings{Match: []string{"user:*"}, Dict: migrate.Auto, Group: "user"}, Force: true, Plan: page.NewSheet(io.Discard, 80),
+	})
+	must(t, err)
+	must(t, client.Save(ctx).Err())
+	dir, err := client.ConfigGet(ctx, "dir").Result()
+	must(t, err)
+	must(t, opened(t, other.URL()).Do(ctx, "ACL", "SETUSER", "advisor", "on", ">secret", "~*", "+@all").Err())
+	o := options()
+	o.URL = ""
+	a, err := Run(ctx, Source{RDB: filepath.Join(dir["dir"], "dump.rdb"), Registry: other.URL(), DB: -1, Prefix: dict.DefaultPrefix,
+		Login: keyspace.Login{User: "advisor", Password: "secret"}}, o)
+	must(t, err)
+	if g := groupOf(t, a, "user:*", String); g.Packed == nil || g.Packed.Better == nil {
+		t.Errorf("%+v\n%q", g.Packed, a.Warnings)
+	}
+	if want := redisURL + ` --registry "$REGISTRY_URL"`; a.at != want {
+		t.Errorf("the next steps are for %s, want %s", a.at, want)
 	}
 }
 

@@ -71,6 +71,10 @@ func Run(ctx context.Context, s Source, o Options) (a *Advice, err error) {
 	if err := s.Validate(&o); err != nil {
 		return nil, fmt.Errorf("%w: %w", cli.ErrUsage, err)
 	}
+	o.Registry = keyspace.Redact(s.Registry)
+	if s.Login.User != "" && o.Registry != "" { // the next commands are for another one, who may write
+		o.Registry = "***"
+	}
 	switch {
 	case len(s.Files) > 0:
 		a, err = s.files(ctx, o)
@@ -78,12 +82,8 @@ func Run(ctx context.Context, s Source, o Options) (a *Advice, err error) {
 		a, err = s.file(ctx, o)
 	default:
 		o.Source = keyspace.Redact(s.Redis)
-		o.URL, o.Registry = o.Source, keyspace.Redact(s.Registry)
-		if s.Login.User != "" { // the next commands are for another one, who may write
+		if o.URL = o.Source; s.Login.User != "" {
 			o.URL = "***"
-			if o.Registry != "" {
-				o.Registry = "***"
-			}
 		}
 		if s.Yield != nil {
 			s.Yield()
@@ -198,8 +198,9 @@ func (s *Source) file(ctx context.Context, o Options) (*Advice, error) {
 		}
 	}
 	o.Source, o.Private, o.Pace = s.RDB, true, keyspace.Pace{}
-	url := fmt.Sprintf("%s/%d", strings.TrimSuffix(loaded.URL, "/0"), largest.Number)
-	a, err := server(ctx, registry.Options{Data: []string{url}, Prefix: s.Prefix}, o)
+	// --user is the registry's: the private server has its own.
+	url := fmt.Sprintf("%s/%d", strings.Replace(strings.TrimSuffix(loaded.URL, "/0"), "//:", "//default:", 1), largest.Number)
+	a, err := server(ctx, registry.Options{Data: []string{url}, URL: s.Registry, Prefix: s.Prefix, Login: s.Login}, o)
 	if a == nil {
 		return nil, err
 	}

@@ -366,7 +366,8 @@ func (f *Finder[T]) gather() {
 			}
 			below := path(n, above[i:])[0]
 			for _, c := range a.sorted() {
-				if c.binary && strings.HasPrefix(below.edge, c.sepOf()) && !f.meant(below, c) && into(c, n, true) {
+				if c.binary && strings.HasPrefix(below.edge, strings.TrimSuffix(c.edge, "*")) &&
+					!f.meant(below, c) && into(c, n, true) {
 					return
 				}
 			}

@@ -74,10 +74,12 @@ type Finder[T any] struct {
 func Match(pattern, key string) bool { return glob.Match(pattern, key) }
 
 // Covers reports whether a pattern is like all keys that another one is like. It says no where
-// classes make that hard to tell: in the pattern, or with a backslash in the other one.
+// classes make that hard to tell: in the pattern, or with a backslash or a range in the other one.
 func Covers(pattern, other string) bool {
-	return pattern == other || pattern == "*" || !has(pattern, "[") && !(has(other, "[") && strings.Contains(other, `\`)) &&
-		Match(pattern, Example(other, "")) && Match(pattern, Example(other, "\x01\x02\x03"))
+	long := strings.Repeat("\x01", len(pattern)+1) // its ? alone are not like that
+	return pattern == other || pattern == "*" ||
+		!has(pattern, "[") && !(has(other, "[") && strings.ContainsAny(other, `\-`)) &&
+			Match(pattern, Example(other, "")) && Match(pattern, Example(other, long))
 }
 
 // has reports whether a pattern has one of some characters without a backslash.

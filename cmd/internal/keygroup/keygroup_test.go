@@ -1,6 +1,7 @@
 package keygroup
 
 import (
+	"crypto/sha1"
 	"encoding/binary"
 	"errors"
 	"flag"
@@ -147,6 +148,20 @@ func TestLettersBeforeNumbers(t *testing.T) {
 	}
 }
 
+// TestSlashesFirst: a name that begins with a separator is a word where its key has a stronger one.
+// A binary name there takes no group that its pattern does not match.
+func TestSlashesFirst(t *testing.T) {
+	keys := append(many(10000, "/#"), "/\xff\xfe")
+	for i := range 2000 {
+		keys = append(keys, fmt.Sprintf("%x", sha1.Sum([]byte{byte(i), byte(i >> 8)})))
+	}
+	for _, first := range []string{"/17:meta", "/17"} {
+		all := append([]string{first}, keys...)
+		f, groups := groupsOf(t, Options{}, all)
+		check(t, f, groups, all)
+	}
+}
+
 // many are n keys of a format.
 func many(n int, format string) []string {
 	var keys []string
@@ -251,6 +266,7 @@ func TestCovers(t *testing.T) {
 		{"user:*", "user:*", true}, {"*", "user:[0-9]*", true}, {"*", `job\[*\]`, true}, {"user:*", "user:?", true}, {"user:*", "user:1*", true},
 		{"user:1*", "user:*", false}, {"user:[^0-9]*", "user:[0-9]*", false}, {"user:[^a]", "user:?", false}, {"*[^:]", "user:*", false},
 		{`*]x`, `[a\]]x`, false}, {`a\?*`, `a\?b*`, true}, {"*:", "*", false},
+		{"user:*:???", "user:*:eu:*", false}, {"*a???", "ab*aa*", false}, {"*?a??*", "ba[a-]]", false},
 	} {
 		if got := Covers(test.pattern, test.other); got != test.want {
 			t.Errorf("Covers(%q, %q) = %v", test.pattern, test.other, got)
@@ -284,6 +300,7 @@ func TestSplit(t *testing.T) {
 		{"a:2026-11-21T10:30:00Z:b", "a|:*|:b"},
 		{"a:2026-11-21 10:30:00.5+01:00", "a|:*"},
 		{"a:2026-W05", "a|:*"},
+		{"{\"n\":1}\x00", "*"}, {"a:\"b:c\"\x00x:d", "a|:*|:d"}, {"a:[\"1\"]\xff\xfe", "a|:*"},
 		{"a:10.1.2.3:b", "a|:*|:b"},
 		{"a:10.0.0.0/8:b", "a|:*|:b"},
 		{"a:2001:db8::1:x", "a|:*|:x"},

@@ -173,13 +173,20 @@ func (l *lexer) label(key string, end *int, i int, primary uint16, binaryEnd int
 		*end = i
 		return p
 	}
-	if binaryEnd > i && (seen&(control|high) != 0 && lastBinary(key[i:segment]) > 0) {
-		// The bytes may be separators by chance, up to the last that is no text.
-		for segment = max(segment, binaryEnd); segment < len(key) && classes[key[segment]]&primary == 0; {
-			segment++
+	binary := func(from, to int) bool {
+		if binaryEnd <= from || lastBinary(key[from:to]) == 0 {
+			return false
 		}
-		*end = segment
-		return part{wild: true, whole: true, binary: true, rest: long && segment == len(key)}
+		// The bytes may be separators by chance, up to the last that is no text.
+		for to = max(to, binaryEnd); to < len(key) && classes[key[to]]&primary == 0; {
+			to++
+		}
+		l.buf, *end = l.buf[:base], to
+		p = part{wild: true, whole: true, binary: true, rest: long && to == len(key)}
+		return true
+	}
+	if seen&(control|high) != 0 && binary(i, segment) {
+		return p
 	}
 	if seen&^(lower|hexLetter) == 0 && segment-i > 4 && segment-i <= maxLabel && (segment < len(key) || !long) && !strings.HasPrefix(key[segment:], "://") {
 		l.buf = append(l.buf, key[i:segment]...)
@@ -230,6 +237,9 @@ func (l *lexer) label(key string, end *int, i int, primary uint16, binaryEnd int
 			star()
 		}
 		i = e
+	}
+	if i > segment && binary(segment, i) { // an id goes beyond the segment
+		return p
 	}
 	*end = i
 	if len(l.buf)-base > maxLabel || long && i == len(key) {
