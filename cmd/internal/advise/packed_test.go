@@ -509,8 +509,8 @@ func TestNextForAnotherUser(t *testing.T) {
 	}
 }
 
-// TestFileWithRegistry: the dictionaries of values in an RDB file are those of --registry, and so are
-// the next steps'.
+// TestFileWithRegistry: the values of an RDB file have the dictionaries of --registry, and the next
+// steps name it.
 func TestFileWithRegistry(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -199,7 +199,8 @@ func (s *Source) file(ctx context.Context, o Options) (*Advice, error) {
 	}
 	o.Source, o.Private, o.Pace = s.RDB, true, keyspace.Pace{}
 	// --user is the registry's: the private server has its own.
-	url := fmt.Sprintf("%s/%d", strings.Replace(strings.TrimSuffix(loaded.URL, "/0"), "//:", "//default:", 1), largest.Number)
+	private := strings.Replace(strings.TrimSuffix(loaded.URL, "/0"), "//:", "//default:", 1)
+	url := fmt.Sprintf("%s/%d", private, largest.Number)
 	a, err := server(ctx, registry.Options{Data: []string{url}, URL: s.Registry, Prefix: s.Prefix, Login: s.Login}, o)
 	if a == nil {
 		return nil, err
