@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/page"
@@ -108,8 +109,13 @@ func (r *Result) WriteText(w page.Sheet) {
 	if r.Bad == 0 {
 		return
 	}
+	unknown := false
 	for _, cause := range slices.Sorted(maps.Keys(r.Causes)) {
+		unknown = unknown || strings.HasPrefix(cause, "unknown dictionary")
 		printable.Fprintf(w, "  %d: %s\n", r.Causes[cause], cause)
+	}
+	if unknown {
+		w.Lines("If the dictionaries are in another Redis, name it with --registry.")
 	}
 	printable.Fprintf(w, "the first of each cause\n")
 	for _, p := range r.Named {
