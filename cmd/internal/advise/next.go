@@ -62,9 +62,7 @@ func (a *Advice) next(o *Options) {
 	if s, _ := compress.Parse(chosen.Setting); s.Algorithm == frame.S2 {
 		a.Next[0].What += " The readers in Python, Node and Java read no s2: for those take a setting of zstd (--all shows what it saves)."
 	}
-	if strings.Contains(n.url, redisURL) {
-		a.Next[0].What += meansURL
-	}
+	a.Next[0].What += meaning(n.url)
 	if g.Match == "" {
 		a.Next[0].What += " PATTERN is for the pattern of their keys."
 	}
@@ -133,6 +131,17 @@ const (
 	meansURL = " In these commands REDIS_URL is the URL of the server, with a user who may write: " +
 		"export REDIS_URL=redis://USER:PASSWORD@HOST:PORT."
 )
+
+// meaning explains the variables in what at returns.
+func meaning(at string) (what string) {
+	if strings.Contains(at, redisURL) {
+		what = meansURL
+	}
+	if strings.Contains(at, `"$REGISTRY_URL"`) {
+		what += " REGISTRY_URL is the URL of the registry, likewise."
+	}
+	return what
+}
 
 // at is the URL for --redis, and with --registry where that is another one, for a shell.
 func (o *Options) at() string {

@@ -405,10 +405,7 @@ func (a *Advice) packedTable(w page.Sheet) {
 		if g.Match == "" {
 			what += " PATTERN is for the pattern of their keys."
 		}
-		if strings.Contains(a.at, redisURL) {
-			what += meansURL
-		}
-		what += a.warnBeyond(g.Match)
+		what += meaning(a.at) + a.warnBeyond(g.Match)
 		w.Hanging("  ", what)
 		printable.Fprintf(w, "  bale migrate --redis %s %s %s --repack\n",
 			a.at, printable.Option("--match", pattern), g.Packed.renewal)

@@ -515,7 +515,8 @@ func TestFileWithRegistry(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	s, other := redisproc.ForTest(t), redisproc.ForTest(t)
-	client := opened(t, s.URL())
+	url := s.URL() + "/3"
+	client := opened(t, url)
 	rng := rand.New(rand.NewPCG(1, 2))
 	store(t, client, func(p redis.Pipeliner) {
 		for i := range 600 {
@@ -523,7 +524,7 @@ func TestFileWithRegistry(t *testing.T) {
 		}
 	})
 	_, err := migrate.Run(ctx, migrate.Options{
-		Registry: dictregistry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{s.URL()}, URL: other.URL(), Prefix: dict.DefaultPrefix},
+		Registry: dictregistry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{url}, URL: other.URL(), Prefix: dict.DefaultPrefix},
 		Settings: migrate.Settings{Match: []string{"user:*"}, Dict: migrate.Auto, Group: "user"}, Force: true, Plan: page.NewSheet(io.Discard, 80),
 	})
 	must(t, err)
@@ -533,6 +534,8 @@ func TestFileWithRegistry(t *testing.T) {
 	must(t, opened(t, other.URL()).Do(ctx, "ACL", "SETUSER", "advisor", "on", ">secret", "~*", "+@all").Err())
 	o := options()
 	o.URL = ""
+	asked := 0 // of the registry: the private server has no pace
+	o.Pace = keyspace.Pace{Shared: func(context.Context, int) error { asked++; return nil }}
 	a, err := Run(ctx, Source{RDB: filepath.Join(dir["dir"], "dump.rdb"), Registry: other.URL(), DB: -1, Prefix: dict.DefaultPrefix,
 		Login: keyspace.Login{User: "advisor", Password: "secret"}}, o)
 	must(t, err)
@@ -541,6 +544,36 @@ func TestFileWithRegistry(t *testing.T) {
 	}
 	if want := redisURL + ` --registry "$REGISTRY_URL"`; a.at != want {
 		t.Errorf("the next steps are for %s, want %s", a.at, want)
+	}
+	if asked == 0 {
+		t.Error("the registry was read without a pace")
+	}
+}
+
+// TestRegistryThatStops: a registry that does not answer is not asked for each of many values.
+func TestRegistryThatStops(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := redisproc.ForTest(t)
+	d, err := frame.NewDictionary([]byte(strings.Repeat(profile(rand.New(rand.NewPCG(1, 2)), 1), 3)))
+	must(t, err)
+	c, err := compress.Setting{Algorithm: frame.Zstd}.New(d)
+	must(t, err)
+	packer, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: c}})
+	must(t, err)
+	defer packer.Close()
+	packed, err := packer.Pack(nil, []byte(profile(rand.New(rand.NewPCG(1, 2)), 2)))
+	must(t, err)
+	r := &reader{at: dictregistry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{s.URL()}, LookOnly: true}}
+	defer r.close()
+	must(t, r.open(ctx))
+	s.Kill()
+	if _, err := r.Unpack(ctx, packed); !errors.Is(err, dictregistry.ErrUnreachable) {
+		t.Fatal(err)
+	}
+	must(t, s.Restart(ctx))
+	if _, err := r.Unpack(ctx, packed); !errors.Is(err, dictregistry.ErrUnreachable) {
+		t.Error("asked again:", err)
 	}
 }
 

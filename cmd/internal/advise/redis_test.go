@@ -586,8 +586,9 @@ func TestTogetherEnds(t *testing.T) {
 	}
 }
 
-// TestTogether: groups of one family are one where a common dictionary serves as well, and stay
-// apart where they were asked for, and where their pattern catches others.
+// TestTogether: groups of one family are one where a common dictionary serves as well, with those
+// that are too small for one of their own. They stay apart where they were asked for, and where
+// their pattern catches others.
 func TestTogether(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -603,6 +604,19 @@ func TestTogether(t *testing.T) {
 				p.Set(ctx, fmt.Sprintf("caught:%d:%s", i, language), profile(rng, i), 0)
 			}
 			p.Set(ctx, fmt.Sprintf("caught:%d:count", i), i, 0)
+			for _, language := range []string{"de", "en", "it"} {
+				if language < "f" {
+					p.Set(ctx, fmt.Sprintf("image:%d:%s", i, language), profile(rng, i), 0)
+				}
+				if language != "it" || i < n/10 {
+					p.Set(ctx, fmt.Sprintf("tail:%d:%s", i, language), profile(rng, i), 0)
+				}
+			}
+			file := make([]byte, 300)
+			for j := range file {
+				file[j] = byte(rng.Uint32())
+			}
+			p.Set(ctx, fmt.Sprintf("image:%d:file", i), file, 0)
 		}
 	})
 	o := options()
@@ -621,7 +635,10 @@ func TestTogether(t *testing.T) {
 			t.Errorf("no word of %s: %q", language, a.Warnings)
 		}
 	}
-	for _, name := range []string{"asked:*:de", "caught:*:en"} {
+	if g := groupOf(t, a, "tail:*:*", String); g.Keys != 2*n+n/10 || g.Together == nil || len(g.Together.Groups) != 3 {
+		t.Errorf("%+v, %+v", g, g.Together)
+	}
+	for _, name := range []string{"asked:*:de", "caught:*:en", "image:*:de"} {
 		if g := groupOf(t, a, name, String); g.Keys != n || g.Together != nil || g.Chosen < 0 {
 			t.Errorf("%+v", g)
 		}

@@ -384,7 +384,7 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 	a.Total.Now += a.Total.Tables
 	slices.SortStableFunc(all, func(x, y *attempt) int { return cmp.Compare(y.group.Now, x.group.Now) })
 	var err error
-	nth, untried, packed := 0, 0, 0
+	nth, packed := 0, 0
 	progress := o.progress(trying)
 	for _, t := range all {
 		if t.group.Packed != nil {
@@ -441,9 +441,6 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 			if a.Slowness == 0 || s.slowness < a.Slowness { // the other times it was busy
 				a.Slowness = s.slowness
 			}
-			if t.how == quick {
-				untried++
-			}
 			if t.how > quick && s.items < minTraining && g.Keys > int64(2*o.Sample) {
 				a.warn("%s: of %d values no dictionary can be made: --sample is too small.", shownName(g, o), s.items)
 			}
@@ -473,6 +470,12 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 	}
 	if err != nil && !a.Scan.Interrupted {
 		a.Scan.Interrupted, a.Scan.Reason = true, "interrupted while groups were tried"
+	}
+	untried := 0
+	for _, t := range all {
+		if t.tried && t.how == quick {
+			untried++
+		}
 	}
 	if untried > 0 {
 		a.warn("No dictionary was tried for %s below %.1f%% of the memory.", page.Plural(untried, "group"), 100*triedPart)

@@ -39,7 +39,7 @@ type agreed struct {
 // shared counts the keys of a cluster with the other workers of a run, by their names alone. One of
 // the workers then looks at the sample, and answers.
 func shared(ctx context.Context, at registry.Options, o Options) (a *Advice, err error) {
-	at.LookOnly, at.Pace = true, o.Pace
+	at.LookOnly = true
 	reg, err := registry.Open(ctx, at)
 	if err != nil {
 		return nil, err

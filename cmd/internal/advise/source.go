@@ -88,7 +88,7 @@ func Run(ctx context.Context, s Source, o Options) (a *Advice, err error) {
 		if s.Yield != nil {
 			s.Yield()
 		}
-		at := registry.Options{Streams: s.Streams, Data: []string{s.Redis}, URL: s.Registry, Prefix: s.Prefix, Login: s.Login}
+		at := registry.Options{Streams: s.Streams, Data: []string{s.Redis}, URL: s.Registry, Prefix: s.Prefix, Login: s.Login, Pace: o.Pace}
 		if o.Run.Name != "" {
 			a, err = shared(ctx, at, o)
 		} else {
@@ -117,7 +117,7 @@ func server(ctx context.Context, at registry.Options, o Options) (*Advice, error
 
 // ask reads what a client reaches.
 func ask(ctx context.Context, client redis.UniversalClient, at registry.Options, o Options) (*Advice, error) {
-	at.Streams, at.LookOnly, at.Pace = &cli.Streams{Err: io.Discard}, true, o.Pace
+	at.Streams, at.LookOnly = &cli.Streams{Err: io.Discard}, true
 	r := &reader{at: at}
 	defer r.close()
 	o.Reader = r
@@ -144,11 +144,17 @@ func (r *reader) open(ctx context.Context) error {
 	return r.err
 }
 
+// Unpack implements Reader. A registry that does not answer is not asked again: there may be
+// thousands of values.
 func (r *reader) Unpack(ctx context.Context, stored []byte) ([]byte, error) {
 	if err := r.open(ctx); err != nil {
 		return nil, err
 	}
-	return r.packer.Unpack(ctx, nil, stored)
+	v, err := r.packer.Unpack(ctx, nil, stored)
+	if errors.Is(err, registry.ErrUnreachable) {
+		r.err = err
+	}
+	return v, err
 }
 
 func (r *reader) Read(ctx context.Context, id frame.DictionaryID) (*dict.Dictionary, error) {
@@ -197,11 +203,14 @@ func (s *Source) file(ctx context.Context, o Options) (*Advice, error) {
 			largest = d
 		}
 	}
+	// --user and the pace are for the registry: the private server has its own user.
+	address := strings.Replace(loaded.URL[:strings.LastIndexByte(loaded.URL, '/')], "//:", "//default:", 1)
+	at := registry.Options{
+		Data: []string{fmt.Sprintf("%s/%d", address, largest.Number)},
+		URL:  s.Registry, Prefix: s.Prefix, Login: s.Login, Pace: o.Pace,
+	}
 	o.Source, o.Private, o.Pace = s.RDB, true, keyspace.Pace{}
-	// --user is the registry's: the private server has its own.
-	private := strings.Replace(strings.TrimSuffix(loaded.URL, "/0"), "//:", "//default:", 1)
-	url := fmt.Sprintf("%s/%d", private, largest.Number)
-	a, err := server(ctx, registry.Options{Data: []string{url}, URL: s.Registry, Prefix: s.Prefix, Login: s.Login}, o)
+	a, err := server(ctx, at, o)
 	if a == nil {
 		return nil, err
 	}

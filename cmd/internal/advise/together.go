@@ -16,7 +16,7 @@ import (
 // they are packed with the same one.
 type Together struct {
 	Groups []string `json:"groups,omitempty"`
-	Apart  float64  `json:"apart"` // bytes that they would save with a dictionary each, 0 for packed ones
+	Apart  float64  `json:"apart"` // bytes that they would save as groups of their own, 0 for packed ones
 }
 
 // mostTogether bounds the patterns that are tried, those of the most groups first: each takes as
@@ -94,14 +94,27 @@ func (a *Advice) join(all []*attempt, f *family, one *attempt) []*attempt {
 }
 
 // together joins groups whose names differ in one part, where a common dictionary saves as much as
-// one each, its own memory included.
+// one each, its own memory included. It takes in groups of the same format that are too small for
+// one of their own.
 func (a *Advice) together(ctx context.Context, all []*attempt, m *memory, o *Options) ([]*attempt, error) {
 	found := families(all, o, func(t *attempt) string {
-		if t.chosen == nil || t.chosen.Dictionary == 0 {
-			return ""
+		if t.withDictionary() || t.tried && t.group.Packed == nil {
+			return "tried"
 		}
-		return "tried"
+		return ""
 	})
+	for _, f := range found {
+		var formats []string
+		for _, t := range f.members {
+			if t.withDictionary() {
+				formats = append(formats, t.format())
+			}
+		}
+		f.members = slices.DeleteFunc(f.members, func(t *attempt) bool {
+			return !t.withDictionary() && !slices.Contains(formats, t.format())
+		})
+	}
+	found = slices.DeleteFunc(found, func(f *family) bool { return len(f.members) < 2 })
 	tried, progress := 0, o.progress(joining)
 	for _, f := range found {
 		if tried == mostTogether {
@@ -118,7 +131,9 @@ func (a *Advice) together(ctx context.Context, all []*attempt, m *memory, o *Opt
 			progress(tried, min(len(found), mostTogether), page.Name(shownName(&Group{Name: f.pattern}, o), shownProgress)+", one dictionary")
 		}
 		one := newAttempt(m, union(f.pattern, f.members), o)
-		one.how = f.members[0].how
+		for _, t := range f.members {
+			one.how = max(one.how, t.how)
+		}
 		if err := one.try(ctx, o); err != nil {
 			return all, err
 		}
@@ -126,13 +141,23 @@ func (a *Advice) together(ctx context.Context, all []*attempt, m *memory, o *Opt
 		for _, t := range f.members {
 			apart += t.group.Saving.Estimate
 		}
-		if one.chosen == nil || one.chosen.Dictionary == 0 ||
+		if !one.withDictionary() ||
 			one.group.Saving.Estimate < apart-sameWorth*float64(one.group.Now) {
 			continue
 		}
 		all = a.join(all, f, one)
 	}
 	return all, nil
+}
+
+func (t *attempt) withDictionary() bool { return t.chosen != nil && t.chosen.Dictionary > 0 }
+
+// format is what most values are.
+func (t *attempt) format() string {
+	if len(t.group.Formats) == 0 {
+		return ""
+	}
+	return t.group.Formats[0].Name
 }
 
 // packedTogether joins groups whose names differ in one part, and whose values are packed with the
@@ -216,6 +241,6 @@ func joined(g *Group) string {
 	if g.Chosen < 0 {
 		return fmt.Sprintf("%s joins %s: their values are packed with the same dictionary.", g.Name, names)
 	}
-	return fmt.Sprintf("%s joins %s: one dictionary for all saves %s, and one for each saves %s. Their own memory counts.", g.Name, names,
+	return fmt.Sprintf("%s joins %s: one dictionary for all saves %s, and they save %s apart. The memory of dictionaries counts.", g.Name, names,
 		page.Amount(g.Saving.Estimate), page.Amount(g.Together.Apart))
 }

@@ -78,7 +78,7 @@ func Match(pattern, key string) bool { return glob.Match(pattern, key) }
 func Covers(pattern, other string) bool {
 	long := strings.Repeat("\x01", len(pattern)+1) // its ? alone are not like that
 	return pattern == other || pattern == "*" ||
-		!has(pattern, "[") && !(has(other, "[") && strings.ContainsAny(other, `\-`)) &&
+		!has(pattern, "[") && !strings.Contains(pattern, "\x01") && !(has(other, "[") && strings.ContainsAny(other, `\-`)) &&
 			Match(pattern, Example(other, "")) && Match(pattern, Example(other, long))
 }
 

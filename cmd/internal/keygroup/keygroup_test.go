@@ -266,7 +266,7 @@ func TestCovers(t *testing.T) {
 		{"user:*", "user:*", true}, {"*", "user:[0-9]*", true}, {"*", `job\[*\]`, true}, {"user:*", "user:?", true}, {"user:*", "user:1*", true},
 		{"user:1*", "user:*", false}, {"user:[^0-9]*", "user:[0-9]*", false}, {"user:[^a]", "user:?", false}, {"*[^:]", "user:*", false},
 		{`*]x`, `[a\]]x`, false}, {`a\?*`, `a\?b*`, true}, {"*:", "*", false},
-		{"user:*:???", "user:*:eu:*", false}, {"*a???", "ab*aa*", false}, {"*?a??*", "ba[a-]]", false},
+		{"user:*:???", "user:*:eu:*", false}, {"*a???", "ab*aa*", false}, {"*?a??*", "ba[a-]]", false}, {"\x01*", "?*", false},
 	} {
 		if got := Covers(test.pattern, test.other); got != test.want {
 			t.Errorf("Covers(%q, %q) = %v", test.pattern, test.other, got)
