@@ -50,6 +50,7 @@ func auto() *Auto {
 
 // TestAuto: a group without a dictionary gets one by itself, and another when its values change.
 func TestAuto(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	m := newMemory()
 	r := newRegistry(t, m, 50*time.Millisecond)
@@ -106,6 +107,7 @@ func TestAutoTells(t *testing.T) {
 // TestAutoShows: the registry has the progress of the program that is furthest, as long as that
 // runs and until there is a dictionary.
 func TestAutoShows(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	m := newMemory()
 	r := newRegistry(t, m, 50*time.Millisecond)
@@ -528,6 +530,7 @@ func TestAutoLeavesLateDecisions(t *testing.T) {
 // TestAutoExcludes: what the current dictionary leaves out stays out of the next one, also after
 // a rollback to none.
 func TestAutoExcludes(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	for _, rolledBack := range []bool{false, true} {
 		r := newRegistry(t, newMemory(), time.Nanosecond)

@@ -28,6 +28,7 @@ func secretProfile(i int) []byte {
 }
 
 func TestExclude(t *testing.T) {
+	t.Parallel()
 	var values [][]byte
 	for i := range 400 {
 		values = append(values, secretProfile(i))
@@ -220,6 +221,7 @@ func TestCutter(t *testing.T) {
 // TestExcludePieces: a long excluded value that stands in other fields of other values is in no
 // dictionary, not even in pieces.
 func TestExcludePieces(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, length := range []int{piece, 36, 300} {
 		tokens := make([]string, 20)

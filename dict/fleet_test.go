@@ -376,6 +376,7 @@ func (f *fleet) loss(ctx context.Context) {
 // are lost, and programs and collectors are cut off and killed. Values expire, a clock is fast, and
 // scans take several grace periods. No value may outlive its dictionary.
 func TestFleet(t *testing.T) {
+	t.Parallel()
 	seeds := 12
 	var written, removed, refused, mended int
 	for seed := range seeds {

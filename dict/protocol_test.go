@@ -359,6 +359,7 @@ func (m model) explore() (trace []string, states int) {
 
 // TestProtocol: no interleaving breaks the protocol, and without any one of its rules one does.
 func TestProtocol(t *testing.T) {
+	t.Parallel()
 	for _, tool := range []bool{false, true} {
 		trace, states := model{allRules, tool}.explore()
 		t.Logf("tool %v: %d states", tool, states)

@@ -89,6 +89,7 @@ func TestGraceIsTheRegistrys(t *testing.T) {
 // TestGroupGoesByTheRegistrysGrace: a writer that is cut off stops by the registry's grace period,
 // whatever its own options say.
 func TestGroupGoesByTheRegistrysGrace(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	m := newMemory()
 	mine := &cutOff{memory: m}

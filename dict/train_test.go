@@ -71,6 +71,7 @@ func TestFootprint(t *testing.T) {
 }
 
 func TestTrain(t *testing.T) {
+	t.Parallel()
 	values := profiles(600)
 	for _, name := range []string{"zstd", "zstd:better", "s2", "lz4"} {
 		t.Run(name, func(t *testing.T) {
@@ -158,6 +159,7 @@ func TestHalfOfShortValues(t *testing.T) {
 
 // TestTrainSizes: many values are worth a larger dictionary than few.
 func TestTrainSizes(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
 	paragraphs := randomValues(600, 512)
 	values := make([][]byte, 500)
@@ -580,6 +582,7 @@ func TestTrainEndsWithLargeDictionaries(t *testing.T) {
 
 // TestTrainAgainstCurrent: a new dictionary must be better than the one in use.
 func TestTrainAgainstCurrent(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	values := profiles(600)
 	first, err := Train(ctx, values, quick(TrainOptions{}))
@@ -599,6 +602,7 @@ func TestTrainAgainstCurrent(t *testing.T) {
 // TestTrainDespiteOne: one large value, wherever it stands, leaves room for the others in each part
 // of the samples.
 func TestTrainDespiteOne(t *testing.T) {
+	t.Parallel()
 	for _, half := range []bool{true, false} {
 		samples := profiles(4000)
 		i := 0

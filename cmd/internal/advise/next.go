@@ -138,7 +138,7 @@ func meaning(at string) (what string) {
 		what = meansURL
 	}
 	if strings.Contains(at, `"$REGISTRY_URL"`) {
-		what += " REGISTRY_URL is the URL of the registry, likewise."
+		what += " In these commands REGISTRY_URL is the URL of the registry."
 	}
 	return what
 }

@@ -635,8 +635,12 @@ func TestTogether(t *testing.T) {
 			t.Errorf("no word of %s: %q", language, a.Warnings)
 		}
 	}
-	if g := groupOf(t, a, "tail:*:*", String); g.Keys != 2*n+n/10 || g.Together == nil || len(g.Together.Groups) != 3 {
+	tail := groupOf(t, a, "tail:*:*", String)
+	if g := tail; g.Keys != 2*n+n/10 || g.Together == nil || len(g.Together.Groups) != 3 {
 		t.Errorf("%+v, %+v", g, g.Together)
+	}
+	if caught := a.caught(&Group{Name: "*:it", Match: "*:it", Type: String}); !slices.Equal(caught, []string{tail.Name}) {
+		t.Errorf("*:it catches the keys of %q", caught)
 	}
 	for _, name := range []string{"asked:*:de", "caught:*:en", "image:*:de"} {
 		if g := groupOf(t, a, name, String); g.Keys != n || g.Together != nil || g.Chosen < 0 {

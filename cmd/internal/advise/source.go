@@ -152,7 +152,7 @@ func (r *reader) Unpack(ctx context.Context, stored []byte) ([]byte, error) {
 	}
 	v, err := r.packer.Unpack(ctx, nil, stored)
 	if errors.Is(err, registry.ErrUnreachable) {
-		r.err = err
+		r.err = fmt.Errorf("%w: it did not answer before, and was not asked again", registry.ErrUnreachable)
 	}
 	return v, err
 }

@@ -25,8 +25,9 @@ const mostTogether = 16
 
 // family is groups whose names differ in one part.
 type family struct {
-	pattern string // of all of them
-	members []*attempt
+	pattern      string // of all of them
+	members      []*attempt
+	dictionaries int // members with one
 }
 
 // families are those of the groups that are of the same kind, largest family first. Groups of the
@@ -71,17 +72,19 @@ func beyond(match []string, pattern string) bool {
 
 // alone reports whether all members are still groups, and the pattern catches no keys of others.
 func (f *family) alone(all []*attempt) bool {
+	caught := func(name string) bool { return keygroup.Match(f.pattern, name) }
 	return !slices.ContainsFunc(f.members, func(t *attempt) bool { return !slices.Contains(all, t) }) &&
 		!slices.ContainsFunc(all, func(t *attempt) bool {
-			return !slices.Contains(f.members, t) &&
-				slices.ContainsFunc(t.entries, func(e *entry) bool { return keygroup.Match(f.pattern, e.name) })
+			return !slices.Contains(f.members, t) && (slices.ContainsFunc(t.group.names, caught) ||
+				slices.ContainsFunc(t.entries, func(e *entry) bool { return caught(e.name) }))
 		})
 }
 
 // join puts one group in the place of a family.
 func (a *Advice) join(all []*attempt, f *family, one *attempt) []*attempt {
-	one.group.Together = &Together{}
+	one.group.Together, one.group.names = &Together{}, nil
 	for _, t := range f.members {
+		one.group.names = append(one.group.names, t.group.names...) // a small one has few entries in one
 		one.group.Together.Groups = append(one.group.Together.Groups, t.name)
 		one.group.Together.Apart += t.group.Saving.Estimate
 	}
@@ -110,11 +113,15 @@ func (a *Advice) together(ctx context.Context, all []*attempt, m *memory, o *Opt
 				formats = append(formats, t.format())
 			}
 		}
+		f.dictionaries = len(formats)
 		f.members = slices.DeleteFunc(f.members, func(t *attempt) bool {
 			return !t.withDictionary() && !slices.Contains(formats, t.format())
 		})
 	}
 	found = slices.DeleteFunc(found, func(f *family) bool { return len(f.members) < 2 })
+	slices.SortStableFunc(found, func(x, y *family) int {
+		return cmp.Or(cmp.Compare(y.dictionaries, x.dictionaries), cmp.Compare(len(y.members), len(x.members)))
+	})
 	tried, progress := 0, o.progress(joining)
 	for _, f := range found {
 		if tried == mostTogether {

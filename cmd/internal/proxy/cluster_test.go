@@ -328,6 +328,7 @@ func TestReplicaRedirectsTransaction(t *testing.T) {
 
 // TestClusterPorts: nodes have the ports after that for any node, but for those that are in use.
 func TestClusterPorts(t *testing.T) {
+	t.Parallel()
 	cluster := redisproc.ClusterForTest(t, 3)
 	var p *running
 	var notes *lines

@@ -130,6 +130,7 @@ func TestDrain(t *testing.T) {
 // TestLastReplies: a slow reader has the replies to all commands that Redis has executed, although
 // it sends more than the proxy reads. The proxy drains, or the request before was broken.
 func TestLastReplies(t *testing.T) {
+	t.Parallel()
 	const n = 400
 	value := strings.Repeat("x", 10_000)
 	for name, test := range map[string]struct {

@@ -1056,6 +1056,7 @@ func (w *writer) Write(b []byte) (int, error) { return (*w)(b) }
 // TestWritesAll: a client that reads only after it has written all its requests has its replies, or
 // the end of its connection, with and without a slow log.
 func TestWritesAll(t *testing.T) {
+	t.Parallel()
 	for name, slow := range map[string]time.Duration{"": 0, "slow log": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			var notes lines

@@ -38,6 +38,7 @@ func ask(t *testing.T, url, host string) (int, string) {
 // TestMetrics: what the proxy does is counted, in Prometheus' format and for a bounded number of
 // names.
 func TestMetrics(t *testing.T) {
+	t.Parallel()
 	var notes lines
 	addr, server, p := proxied(t, func(o *Options) { o.Metrics, o.Err, o.MaxRequest, o.MaxClients = ":0", &notes, 64<<10, 1 })
 	at := notes.await(t, "metrics are at ")
@@ -142,6 +143,7 @@ func TestNamesStay(t *testing.T) {
 // TestSlowLog: a slow command has a line with its name and key, and without its values. One that
 // waits on purpose has none, and a burst has at most ten lines a second.
 func TestSlowLog(t *testing.T) {
+	t.Parallel()
 	var notes lines
 	addr, server, _ := proxied(t, func(o *Options) { o.SlowLog, o.Err = 20*time.Millisecond, &notes })
 	c := dial(t, addr)

@@ -271,6 +271,7 @@ func TestPoolGone(t *testing.T) {
 // TestPoolStall: a client that stops to read before replies take memory, and then asks for more, is
 // at its end, too.
 func TestPoolStall(t *testing.T) {
+	t.Parallel()
 	addr, server, _ := pooled(t, 1, func(o *Options) { o.Stall = time.Millisecond })
 	do(t, server, "SET", "k", strings.Repeat("x", 8<<10))
 	c := dial(t, addr)
@@ -301,6 +302,7 @@ func TestPoolStall(t *testing.T) {
 // TestPoolEnds: a Redis that stands still, and has no room for more, does not keep the proxy
 // running.
 func TestPoolEnds(t *testing.T) {
+	t.Parallel()
 	addr, server, p := pooled(t, 1, func(o *Options) { o.Drain = 50 * time.Millisecond })
 	c := dial(t, addr)
 	talk(t, c, wire("PING"), "+PONG\r\n")
@@ -556,6 +558,7 @@ func answered(t *testing.T, addr string) bool {
 // TestPoolBlackHole: a connection that carries nothing any more ends, and the client that waits for
 // a reply of it. Others have a new one, and those that gave up take no place from them.
 func TestPoolBlackHole(t *testing.T) {
+	t.Parallel()
 	server := redisproc.ForTest(t)
 	addr, cut := forwarder(t, server.Addr())
 	var notes lines
@@ -584,6 +587,7 @@ func TestPoolBlackHole(t *testing.T) {
 // TestPoolPausedWrites: while a reply is late, clients that wait for none have another connection.
 // The late one comes, and those of the commands behind it, in their order.
 func TestPoolPausedWrites(t *testing.T) {
+	t.Parallel()
 	addr, server, _ := pooled(t, 1, func(o *Options) { o.second = 500 * time.Millisecond })
 	idle, waits := dial(t, addr), dial(t, addr)
 	talk(t, idle, wire("PING"), "+PONG\r\n")
@@ -618,6 +622,7 @@ func TestPoolPausedWrites(t *testing.T) {
 
 // TestPoolBusy: a Redis that answers late, on each connection, loses no client.
 func TestPoolBusy(t *testing.T) {
+	t.Parallel()
 	addr, server, _ := pooled(t, 1, func(o *Options) { o.second = 250 * time.Millisecond })
 	waits := dial(t, addr)
 	talk(t, waits, wire("PING"), "+PONG\r\n")
@@ -691,6 +696,7 @@ func TestPoolDial(t *testing.T) {
 // TestGone: clients that are gone while Redis does not answer have no place that another one needs.
 // Those that only send no more have their replies.
 func TestGone(t *testing.T) {
+	t.Parallel()
 	for _, pool := range []int{0, 1} {
 		t.Run(fmt.Sprint("pool ", pool), func(t *testing.T) {
 			addr, server, _ := pooled(t, pool, func(o *Options) { o.MaxClients = 3 })

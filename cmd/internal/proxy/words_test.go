@@ -91,6 +91,7 @@ func TestPairsAreLists(t *testing.T) {
 // Redis sends the confirmation unasked, and refuses the command then: no reply may be taken for
 // that of another command.
 func TestSlotLeavesSubscriber(t *testing.T) {
+	t.Parallel()
 	cluster := redisproc.ClusterForTest(t, 2)
 	_, notes := clustered(t, cluster, nil)
 	s := cluster.Servers[0]
