@@ -25,9 +25,9 @@ const mostTogether = 16
 
 // family is groups whose names differ in one part.
 type family struct {
-	pattern      string // of all of them
-	members      []*attempt
-	dictionaries int // members with one
+	pattern string // of all of them
+	members []*attempt
+	memory  int64 // of those with a dictionary
 }
 
 // families are those of the groups that are of the same kind, largest family first. Groups of the
@@ -75,7 +75,7 @@ func (f *family) alone(all []*attempt) bool {
 	caught := func(name string) bool { return keygroup.Match(f.pattern, name) }
 	return !slices.ContainsFunc(f.members, func(t *attempt) bool { return !slices.Contains(all, t) }) &&
 		!slices.ContainsFunc(all, func(t *attempt) bool {
-			return !slices.Contains(f.members, t) && (slices.ContainsFunc(t.group.names, caught) ||
+			return !slices.Contains(f.members, t) && (t.group.Together != nil && slices.ContainsFunc(t.group.names, caught) ||
 				slices.ContainsFunc(t.entries, func(e *entry) bool { return caught(e.name) }))
 		})
 }
@@ -110,17 +110,17 @@ func (a *Advice) together(ctx context.Context, all []*attempt, m *memory, o *Opt
 		var formats []string
 		for _, t := range f.members {
 			if t.withDictionary() {
+				f.memory += t.group.Now
 				formats = append(formats, t.format())
 			}
 		}
-		f.dictionaries = len(formats)
 		f.members = slices.DeleteFunc(f.members, func(t *attempt) bool {
 			return !t.withDictionary() && !slices.Contains(formats, t.format())
 		})
 	}
 	found = slices.DeleteFunc(found, func(f *family) bool { return len(f.members) < 2 })
 	slices.SortStableFunc(found, func(x, y *family) int {
-		return cmp.Or(cmp.Compare(y.dictionaries, x.dictionaries), cmp.Compare(len(y.members), len(x.members)))
+		return cmp.Or(cmp.Compare(y.memory, x.memory), cmp.Compare(len(y.members), len(x.members)))
 	})
 	tried, progress := 0, o.progress(joining)
 	for _, f := range found {
