@@ -32,10 +32,13 @@ import (
 )
 
 // packNow packs values in place, as bale migrate --force does.
-func packNow(t *testing.T, url string, s migrate.Settings) {
+func packNow(t *testing.T, url string, s migrate.Settings) { packNowBy(t, url, "", s) }
+
+// packNowBy has the registry at another URL.
+func packNowBy(t *testing.T, url, registry string, s migrate.Settings) {
 	t.Helper()
 	_, err := migrate.Run(t.Context(), migrate.Options{
-		Registry: dictregistry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{url}, Prefix: dict.DefaultPrefix},
+		Registry: dictregistry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{url}, URL: registry, Prefix: dict.DefaultPrefix},
 		Settings: s, Force: true, Plan: page.NewSheet(io.Discard, 80),
 	})
 	must(t, err)
@@ -523,11 +526,7 @@ func TestFileWithRegistry(t *testing.T) {
 			p.Set(ctx, fmt.Sprint("user:", i), profile(rng, i), 0)
 		}
 	})
-	_, err := migrate.Run(ctx, migrate.Options{
-		Registry: dictregistry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{url}, URL: other.URL(), Prefix: dict.DefaultPrefix},
-		Settings: migrate.Settings{Match: []string{"user:*"}, Dict: migrate.Auto, Group: "user"}, Force: true, Plan: page.NewSheet(io.Discard, 80),
-	})
-	must(t, err)
+	packNowBy(t, url, other.URL(), migrate.Settings{Match: []string{"user:*"}, Dict: migrate.Auto, Group: "user"})
 	must(t, client.Save(ctx).Err())
 	dir, err := client.ConfigGet(ctx, "dir").Result()
 	must(t, err)

@@ -41,18 +41,20 @@ func profile(rng *rand.Rand, i int) string {
 		i, rng.Uint32(), rng.IntN(1e5), []string{"DE", "FR", "US"}[rng.IntN(3)], rng.IntN(2) == 0, rng.IntN(1e5), 1+rng.IntN(12), 1+rng.IntN(28))
 }
 
+// noise is bytes that do not compress.
+func noise(rng *rand.Rand, n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(rng.Uint32())
+	}
+	return b
+}
+
 // fill stores a key space of every kind, n keys of each.
 func fill(t *testing.T, client redis.UniversalClient, n int) {
 	t.Helper()
 	ctx := t.Context()
 	rng := rand.New(rand.NewPCG(1, 2))
-	noise := func(n int) []byte {
-		b := make([]byte, n)
-		for i := range b {
-			b[i] = byte(rng.Uint32())
-		}
-		return b
-	}
 	_, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i := range n {
 			var packed bytes.Buffer
@@ -61,13 +63,13 @@ func fill(t *testing.T, client redis.UniversalClient, n int) {
 			w.Close()
 			p.Set(ctx, fmt.Sprintf("user:%d:profile", i), profile(rng, i), time.Hour+time.Duration(i)*time.Second)
 			p.Set(ctx, fmt.Sprintf("count:%d", i), rng.IntN(1e9), 0)
-			p.Set(ctx, fmt.Sprintf("secret:%08x%08x", rng.Uint32(), rng.Uint32()), noise(300), 0)
+			p.Set(ctx, fmt.Sprintf("secret:%08x%08x", rng.Uint32(), rng.Uint32()), noise(rng, 300), 0)
 			p.Set(ctx, fmt.Sprintf("page:%d", i), packed.Bytes(), 0)
 			p.HSet(ctx, fmt.Sprintf("cart:%d", i), "a", profile(rng, i), "b", profile(rng, i), "n", 7)
 			p.RPush(ctx, fmt.Sprintf("queue:%d", i), "x", "y")
 		}
 		p.Set(ctx, "bale:dict:groups", "skipped", 0)
-		p.Set(ctx, "big", noise(1_000_000), 0)
+		p.Set(ctx, "big", noise(rng, 1_000_000), 0)
 		return nil
 	})
 	if err != nil {
@@ -447,12 +449,9 @@ func TestOddKeySpaces(t *testing.T) {
 				for i := range 100 {
 					p.HSet(ctx, fmt.Sprint("h:", i), "text", profile(rng, i), "more", profile(rng, i))
 				}
-				noise := make([]byte, 600<<10)
-				for i := range noise {
-					noise[i] = byte(rng.Uint32())
-				}
+				blob := noise(rng, 600<<10)
 				for i := range 10 {
-					p.HSet(ctx, fmt.Sprint("h:", 100+i), "blob", noise)
+					p.HSet(ctx, fmt.Sprint("h:", 100+i), "blob", blob)
 				}
 			},
 			check: func(t *testing.T, a *Advice) {
@@ -612,11 +611,7 @@ func TestTogether(t *testing.T) {
 					p.Set(ctx, fmt.Sprintf("tail:%d:%s", i, language), profile(rng, i), 0)
 				}
 			}
-			file := make([]byte, 300)
-			for j := range file {
-				file[j] = byte(rng.Uint32())
-			}
-			p.Set(ctx, fmt.Sprintf("image:%d:file", i), file, 0)
+			p.Set(ctx, fmt.Sprintf("image:%d:file", i), noise(rng, 300), 0)
 		}
 	})
 	o := options()

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/printable"
@@ -111,7 +112,7 @@ func (r *Result) WriteText(w page.Sheet) {
 	}
 	unknown := false
 	for _, cause := range slices.Sorted(maps.Keys(r.Causes)) {
-		unknown = unknown || strings.HasPrefix(cause, "unknown dictionary")
+		unknown = unknown || strings.HasPrefix(cause, bale.ErrUnknownDictionary.Error())
 		printable.Fprintf(w, "  %d: %s\n", r.Causes[cause], cause)
 	}
 	if unknown {
