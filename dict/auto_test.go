@@ -48,9 +48,9 @@ func auto() *Auto {
 	}
 }
 
-// TestAuto: a group without a dictionary gets one by itself, and another when its values change.
+// TestAuto: a group without a dictionary gets one by itself, and another when its values change. It
+// runs alone, for all groups are counted.
 func TestAuto(t *testing.T) {
-	t.Parallel()
 	ctx := context.Background()
 	m := newMemory()
 	r := newRegistry(t, m, 50*time.Millisecond)
@@ -209,7 +209,7 @@ func TestAutoReason(t *testing.T) {
 		"nothing known of the training":    {current: id, writer: id, written: []written{{1000, 100, 100}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := open(t, newRegistry(t, newMemory(), 0), GroupOptions{Auto: &Auto{Interval: time.Hour, MinValues: 200}})
+			g := open(t, newRegistry(t, newMemory(), time.Minute), GroupOptions{Auto: &Auto{Interval: time.Hour, MinValues: 200}})
 			w := &writer{compressor: g.plain, key: readerKey{frame.Zstd, test.writer}}
 			g.writer.Store(w)
 			s := &State{Group: "g", Current: test.current, Previous: test.previous, Dictionaries: []Entry{{ID: id, Activated: time.Now(), Info: Info{Ratio: test.trained}}}}

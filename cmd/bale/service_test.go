@@ -43,8 +43,8 @@ func TestPythonService(t *testing.T) {
 	}
 	script := regexp.MustCompile("(?ms)^```python\n(# service.py\n.*?)^```$").FindSubmatch(document)
 	blocks := regexp.MustCompile("(?ms)^```bash\n(.*?)^```$").FindAllSubmatch(document, -1)
-	if script == nil || len(blocks) != 4 {
-		t.Fatalf("%d scripts, %d blocks of commands", len(script), len(blocks))
+	if script == nil || blocks == nil {
+		t.Fatalf("script %q, %d blocks of commands", script, len(blocks))
 	}
 	source := strings.Replace(string(script[1]), "8080", servicePort(), 1)
 	if err := os.WriteFile(filepath.Join(files, "service.py"), []byte(source), 0o600); err != nil {
