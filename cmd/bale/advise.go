@@ -30,7 +30,7 @@ type adviseCommand struct {
 
 	Match     []string      `sep:"none" placeholder:"PATTERN" help:"The keys that are looked at, for example 'user:*'. Repeatable. Default: all."`
 	Group     []string      `sep:"none" placeholder:"PATTERN" help:"Keys that are a group of their own, beside the groups that are found. Repeatable."`
-	Sample    int           `default:"4000" placeholder:"N" help:"How many values of a group are tried at most. Default: ${default}."`
+	Sample    int           `default:"4000" placeholder:"N" help:"How many keys of a group are read at most. Default: ${default}."`
 	MaxBytes  cli.Bytes     `default:"256MiB" placeholder:"N" help:"After how many bytes of values no more are read. Default: ${default}."`
 	CPUBudget time.Duration `name:"cpu-budget" default:"50us" placeholder:"D" help:"How long packing a value of up to 4KiB may take, and unpacking it, in the mean; a larger one in proportion longer. Recommended is what saves most within that. Default: ${default}."`
 	Price     float64       `placeholder:"USD" help:"What a GiB of Redis costs a month."`

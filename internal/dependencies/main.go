@@ -33,7 +33,7 @@ const own = "github.com/balekv/bale"
 // folders are those of the modules that people install, and what they are for.
 var folders = []struct{ path, about string }{
 	{".", "the library"}, {"adapter/goredis", "store and hook for go-redis"}, {"adapter/rueidis", "store for rueidis"}, {"adapter/redigo", "store for redigo"}, {"adapter/valkey", "store for valkey-go"},
-	{"extra/czstd", "libzstd"}, {"extra/formats", "serializers"}, {"extra/near", "a cache in the process"}, {"extra/observe", "metrics"}, {"extra/resilient", "calls that hold"}, {"cmd", "the command"},
+	{"extra/czstd", "libzstd"}, {"extra/formats", "serializers"}, {"extra/near", "a cache in the process"}, {"extra/observe", "metrics"}, {"extra/resilient", "retries, breakers, limits"}, {"cmd", "the command"},
 }
 
 // dependency is a module that one of ours requires.
@@ -110,7 +110,7 @@ var licencesOfReaders = map[string]string{
 // readers writes the packages that the readers for other languages name.
 func readers(w io.Writer, root string) error {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "\n## The readers\n\nThe packages that programs in other languages need beside a [reader](readers.md), or may need, as its manifest names them. Their licences were looked at on %s.\n\n"+
+	fmt.Fprintf(&b, "\n## The readers\n\nWhat programs in other languages need, or may need, beside a [reader](readers.md), by its manifest. Their licences were looked at on %s.\n\n"+
 		"| Language | Package | Version | Licence |\n| --- | --- | --- | --- |\n", readersAsOf.Format(time.DateOnly))
 	var errs []error
 	for _, d := range declared {
@@ -141,9 +141,9 @@ func readers(w io.Writer, root string) error {
 // list writes the page.
 func list(w io.Writer, all []*dependency) error {
 	var b bytes.Buffer
-	b.WriteString("# What bale is built of\n\nThis page is for reviewers of dependencies. After it you will be able to say which modules a program with bale links, and how old they are.\n\nThe modules that bale's own modules name, with the version that is used, the day it was published and its licence. A module whose version is older than two years\n" +
-		"is dormant: it may be finished, or left alone. Whether its authors have archived it was looked at by hand on " + asOf.Format(time.DateOnly) + ", and none was. `go run ./internal/dependencies` writes this page.\n\n" +
-		"A program links what its imports need, and no more: the library without compressors needs the standard library alone.\n\n")
+	b.WriteString("# What bale is built of\n\nThis page is for reviewers of dependencies. After it you will be able to say which modules a program with bale links, and how old they are.\n\nThese are the direct requirements of bale's modules, with version in use, day of publication and licence. A module whose version is older than two years\n" +
+		"is dormant: it may be finished, or left alone. A look by hand on " + asOf.Format(time.DateOnly) + " found none archived by its authors. `go run ./internal/dependencies` writes this page.\n\n" +
+		"A program links what its imports need, and no more: frame, codec, stats and redismem need the standard library alone.\n\n")
 	for _, f := range folders {
 		fmt.Fprintf(&b, "- `%s`: %s\n", f.path, f.about)
 	}

@@ -35,7 +35,7 @@ type Options struct {
 	Match  []string      // patterns of the keys that are looked at, all if empty
 	Groups []string      // patterns of keys that are groups of their own, beside those that are found
 	Skip   keyspace.Skip // passes keys over: those of the registry
-	Sample int           // how many values of a group are tried at most
+	Sample int           // how many keys of a group are read at most
 
 	Pace     keyspace.Pace // of keys and fields; zero for as quick as the server answers
 	MaxBytes int64         // of values that are read

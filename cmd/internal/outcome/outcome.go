@@ -244,7 +244,7 @@ func (e *Environment) busy() []string {
 // grown names what makes a set of values larger than it was given, with the reason.
 func (r *Run) grown() (all []string) {
 	for _, c := range r.Cells {
-		if c.Ratio <= 0 || c.Ratio >= 1 {
+		if c.Ratio <= 0 || c.Ratio >= 0.995 { // which prints as 1.00
 			continue
 		}
 		why := "values that start as bale's frames are escaped"

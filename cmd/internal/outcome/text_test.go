@@ -299,9 +299,10 @@ func as(codec string, c Cell) Cell {
 func TestGrownValues(t *testing.T) {
 	larger := Cell{Identity: Identity{Dataset: "pages", Track: "dynamic", Codec: "json", Compress: "none"}, RawBytes: 800, PlainBytes: 1000, Ratio: 0.8}
 	escaped := Cell{Identity: Identity{Dataset: "frames", Track: "dynamic", Codec: "raw", Compress: "none"}, RawBytes: 100, PlainBytes: 100, Ratio: 0.96}
-	smaller := larger
+	smaller, equal := larger, larger
 	smaller.Compress, smaller.Ratio = "zstd", 4
-	got := (&Run{Cells: []Cell{larger, larger, escaped, smaller}}).Warnings()
+	equal.Dataset, equal.Ratio = "movies", 0.996
+	got := (&Run{Cells: []Cell{larger, larger, escaped, smaller, equal}}).Warnings()
 	want := []string{
 		"pages (dynamic) with json and none is larger than the values as they were given, ratio 0.80: json makes 1.25 times the bytes of them",
 		"frames (dynamic) with raw and none is larger than the values as they were given, ratio 0.96: values that start as bale's frames are escaped",
