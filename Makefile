@@ -104,7 +104,7 @@ bench:
 	@set -e; for m in $(MODULES); do (cd $$m && go test -run '^$$' -bench . -benchmem ./...); done
 
 # Every module gets the version, in one commit with a tag for each. It pushes nothing: make release VERSION=v0.1.0
-release: vet test
+release: vet test long
 	.ci/release $(VERSION)
 
 # go.mod and go.sum of every module, as go mod tidy writes them.
