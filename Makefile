@@ -25,7 +25,7 @@ LONG_PACKAGES = $(shell grep -rlE --include='*_test.go' --exclude-dir='.?*' '^fu
 
 # What computes, or reads much in one goroutine: with the race detector it takes ten times as long, and its packages have other tests
 # for what they do at once.
-COMPUTING := ^Test(Study|HostileDescriptions|LostWritesFailTheCell|Interferes|TooMuchInHand|AlternatingValues|ProfilesWithoutFiles|TrainEndsWithLargeDictionaries|TablesOfLevel|SearchEnds|BuildersEnd|Dense|CrossValidation|TrainRefuses|TrainEndsAtOnce|AlternatingSamples|TrainGuards|HalfOfShortValues|TrainValidates|Cover|Protocol|EncoderMemory|Memory|LargeSlots|ThereAndBack|LargeValues|LargeRevert|ExcludedFields|RereadsInPortions|StoreInBatches|ManyBadFields|LargeReplies|IdleMemory|MemoryOfDictionaries|Holds|HoldsLZ4|RoundTripLarge|Frozen|FolderIsBounded|ForgedSample|DictionariesAreBounded|EveryPackerReadsWhatEveryPackerWrote|MaxPackedLen|EveryPayloadFits)$$|^Test(Dictionaries|Estimate|UnstableEncodings|OneWrongValueFailsTheCell|MixFindsWrongValues|Encode|ForgedTables|DamagedDictionary|LibraryFrames|DamagedFrames|OverTheEnd|EncoderRepeats|Train|TrainAgainstCurrent|TrainRefit|TrainSizes|TrainDespiteOne|WholesForged|ExcludedInOtherHalf|BuildersFrozen|Exclude|ExcludeNames|EnginesReadEachOther|TrainerIsDeterministic|ManyValues)$$|^Test(DictionaryPays|BytesAfterTheEnd|ForgedLength|LongRepeats|ZstdPayloadLeavesOutMagicAndID)$$|^TestRoundTrip$$/(best|better)|^Test(Hash|KeySpace|KeySpaceOfCluster|Sizes|Limits)$$
+COMPUTING := ^Test(Study|HostileDescriptions|LostWritesFailTheCell|Interferes|TooMuchInHand|AlternatingValues|ProfilesWithoutFiles|TrainEndsWithLargeDictionaries|TablesOfLevel|SearchEnds|BuildersEnd|Dense|CrossValidation|TrainRefuses|TrainEndsAtOnce|AlternatingSamples|TrainGuards|HalfOfShortValues|TrainValidates|Cover|Protocol|EncoderMemory|Memory|LargeSlots|ThereAndBack|LargeValues|LargeRevert|ExcludedFields|RereadsInPortions|StoreInBatches|ManyBadFields|LargeReplies|IdleMemory|MemoryOfDictionaries|Holds|HoldsLZ4|RoundTripLarge|Frozen|FolderIsBounded|ForgedSample|DictionariesAreBounded|EveryPackerReadsWhatEveryPackerWrote|MaxPackedLen|EveryPayloadFits)$$|^Test(Dictionaries|Estimate|UnstableEncodings|OneWrongValueFailsTheCell|MixFindsWrongValues|Encode|ForgedTables|DamagedDictionary|LibraryFrames|DamagedFrames|OverTheEnd|EncoderRepeats|Train|TrainAgainstCurrent|TrainRefit|TrainSizes|TrainDespiteOne|WholesForged|ExcludedInOtherHalf|BuildersFrozen|Exclude|ExcludeNames|ExcludePieces|EnginesReadEachOther|TrainerIsDeterministic|ManyValues)$$|^Test(DictionaryPays|BytesAfterTheEnd|ForgedLength|LongRepeats|ZstdPayloadLeavesOutMagicAndID)$$|^TestRoundTrip$$/(best|better)|^Test(Hash|KeySpace|KeySpaceOfCluster|Sizes|Limits)$$
 
 .PHONY: test long vet race fuzz bench figures lint servers servers-fetch campaign mutants release tidy
 
@@ -62,10 +62,13 @@ servers: $(if $(filter-out path,$(SERVERS)),servers-fetch)
 # it does at once.
 RACE_PACKAGES = $(filter-out ./extra/formats/% $(patsubst %,./cmd/internal/%,advise content dataset/% engine printable rank) ./extra/czstd,$(shell grep -rlE --include='*.go' --exclude='*_test.go' --exclude-dir='.?*' '^[[:space:]]+go [a-zA-Z]|[.]Go.func|"sync(/atomic)?"' . | xargs -n 1 dirname | sort -u))
 
+# What the race detector leaves out.
+RACE_SKIP = $(COMPUTING)|$(LONG)
+
 # The race detector lets a program wait at its end for what may yet come, a second by default; the tests run hundreds of programs.
 race: export GORACE ?= atexit_sleep_ms=50
 race:
-	go test -race -vet=off -timeout=60m -skip='$(COMPUTING)|$(LONG)' $(GOTESTFLAGS) $(RACE_PACKAGES)
+	go test -race -vet=off -timeout=60m -skip='$(RACE_SKIP)' $(GOTESTFLAGS) $(RACE_PACKAGES)
 	go test -race -vet=off $(GOTESTFLAGS) -run='^TestServersAtOnce$$' ./cmd/internal/advise
 
 # A million hostile inputs, and each fuzz target for a while.
