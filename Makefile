@@ -31,8 +31,8 @@ COMPUTING := ^Test(Study|HostileDescriptions|LostWritesFailTheCell|Interferes|To
 
 # The tests and the import rules (internal/lint), but for those that take long. Most wait for servers, so that more packages than
 # processors are tested at once. The examples and the rivals take a minute to compile, and make long has their tests. adapter/valkey
-# takes half a minute, is made of adapter/rueidis, and make race has its tests. The compiler collects garbage when it has 1.5 GiB,
-# which takes a quarter less time.
+# takes half a minute, is made of adapter/rueidis, and make race has its tests (in nightly CI). The
+# compiler collects garbage when it has 1.5 GiB, which takes a quarter less time.
 test:
 	@command -v redis-server >/dev/null || echo "There is no redis-server in PATH (Debian: apt-get install redis-server): tests that need a real one are left out."
 	@echo "Left out: tests that take long (make long)."

@@ -19,8 +19,8 @@ type Together struct {
 	Apart  float64  `json:"apart"` // bytes that they would save as groups of their own, 0 for packed ones
 }
 
-// mostTogether bounds the patterns that are tried, those of the most groups first: each takes as
-// long as a group.
+// mostTogether bounds the patterns that are tried, those with most memory first: each takes as long
+// as a group.
 const mostTogether = 16
 
 // family is groups whose names differ in one part.

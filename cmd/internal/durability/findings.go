@@ -99,7 +99,7 @@ func losses(cells []*Cell) *outcome.Finding {
 		kept[c.Setting] = c
 		oldest := outcome.Figure{}
 		if k.Lost > 0 {
-			oldest = outcome.Exact(math.Ceil(k.OldestMS), 0) // within the last of these
+			oldest = outcome.Exact(max(1, math.Ceil(k.OldestMS)), 0) // within the last of these
 		}
 		f.Rows = append(f.Rows, []outcome.Figure{outcome.Words(c.Setting), outcome.Words(c.Flush), outcome.Exact(float64(k.Kills), 0), outcome.Exact(float64(k.Acknowledged), 0), outcome.Exact(float64(k.Lost), 0), oldest})
 		switch {
