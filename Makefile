@@ -62,6 +62,8 @@ servers: $(if $(filter-out path,$(SERVERS)),servers-fetch)
 # it does at once.
 RACE_PACKAGES = $(filter-out ./extra/formats/% $(patsubst %,./cmd/internal/%,advise content dataset/% engine printable rank) ./extra/czstd,$(shell grep -rlE --include='*.go' --exclude='*_test.go' --exclude-dir='.?*' '^[[:space:]]+go [a-zA-Z]|[.]Go.func|"sync(/atomic)?"' . | xargs -n 1 dirname | sort -u))
 
+RACE_ADVISE = ./cmd/internal/advise
+
 # What the race detector leaves out.
 RACE_SKIP = $(COMPUTING)|$(LONG)
 
@@ -69,7 +71,7 @@ RACE_SKIP = $(COMPUTING)|$(LONG)
 race: export GORACE ?= atexit_sleep_ms=50
 race:
 	go test -race -vet=off -timeout=60m -skip='$(RACE_SKIP)' $(GOTESTFLAGS) $(RACE_PACKAGES)
-	go test -race -vet=off $(GOTESTFLAGS) -run='^TestServersAtOnce$$' ./cmd/internal/advise
+	$(if $(RACE_ADVISE),go test -race -vet=off $(GOTESTFLAGS) -run='^TestServersAtOnce$$' $(RACE_ADVISE))
 
 # A million hostile inputs, and each fuzz target for a while.
 fuzz:
