@@ -43,12 +43,12 @@ func TestWorkflowFlags(t *testing.T) {
 		t.Errorf("%d commands found, want 4", n)
 	}
 
-	// The gate compares with the commit before, which a checkout does not have by itself.
-	text, err := os.ReadFile(filepath.Join(clitest.Repository, ".github/workflows/ci.yml"))
+	// The gate compares with an earlier commit, which a checkout does not have by itself.
+	text, err := os.ReadFile(filepath.Join(clitest.Repository, ".github/workflows/nightly.yml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !regexp.MustCompile(`fetch-depth: 2\n`).Match(text) || !regexp.MustCompile(`BALE_REQUIRE_GATE: 1\n`).Match(text) {
-		t.Error("ci.yml has no commit for the gate to compare with, or would not notice")
+	if !regexp.MustCompile(`fetch-depth: 0\n`).Match(text) || !regexp.MustCompile(`BALE_REQUIRE_GATE: 1\n`).Match(text) {
+		t.Error("nightly.yml has no commit for the gate to compare with, or would not notice")
 	}
 }
