@@ -135,7 +135,11 @@ func TestAutoShows(t *testing.T) {
 	must(t, another.Close())
 	shows(Status{Group: "g", Collected: 63, Wanted: 200})
 	packed(one, 200)
-	eventually(t, "a sample is taken", func() bool { p, err := r.Progress(ctx, "g"); return err == nil && p != nil && p.Training })
+	eventually(t, "a sample is taken", func() bool {
+		packed(one, 1) // without values it gives up, maybe before this has seen it
+		p, err := r.Progress(ctx, "g")
+		return err == nil && p != nil && p.Training
+	})
 	all := profiles(500)
 	traffic(t, one, func(i int) []byte { return all[i%500] })
 	eventually(t, "a dictionary", func() bool { return one.Writer().DictionaryID() != 0 })
