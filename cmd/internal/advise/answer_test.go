@@ -305,6 +305,14 @@ func TestStepsStayWithinMatch(t *testing.T) {
 	if !strings.Contains(strings.Join(strings.Fields(text.String()), " "), "BEWARE: the pattern user:* goes beyond --match") {
 		t.Errorf("to pack anew:\n%s", &text)
 	}
+	for _, bare := range []bool{false, true} { // whose group is not known
+		packed.Groups[0].Packed.bare = bare
+		text.Reset()
+		packed.packedTable(page.NewSheet(&text, 0))
+		if strings.Contains(strings.Join(strings.Fields(text.String()), " "), "add --group with its name") != bare {
+			t.Errorf("without a dictionary %v:\n%s", bare, &text)
+		}
+	}
 	part := func(name string) *attempt {
 		return &attempt{found: &found{name: name, kind: String}, group: Group{Name: name, Match: name}}
 	}

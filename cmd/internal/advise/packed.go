@@ -405,7 +405,12 @@ func (a *Advice) packedTable(w page.Sheet) {
 		if g.Match == "" {
 			what += " PATTERN is for the pattern of their keys."
 		}
+		if g.Packed.bare && !strings.Contains(g.Packed.renewal, "--group ") {
+			what += " If programs open a group of dictionaries for these keys, add --group with its name: " +
+				"what that group excludes stays out of no other's dictionaries."
+		}
 		what += meaning(a.at) + a.warnBeyond(g.Match)
+
 		w.Hanging("  ", what)
 		printable.Fprintf(w, "  bale migrate --redis %s %s %s --repack\n",
 			a.at, printable.Option("--match", pattern), g.Packed.renewal)

@@ -675,6 +675,35 @@ func TestReadsAreThoseOfOthers(t *testing.T) {
 	}
 }
 
+// TestGivenReplica: on a replica that is given itself, advise takes its own calls for nobody's, and
+// says that the steps are for the master.
+func TestGivenReplica(t *testing.T) {
+	t.Parallel()
+	ctx, master := t.Context(), redisproc.ForTest(t)
+	fill(t, opened(t, master.URL()), 300)
+	host, port, _ := strings.Cut(master.Addr(), ":")
+	replica := redisproc.ForTest(t, "--replicaof", host, port)
+	client := opened(t, replica.URL())
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if n, err := client.DBSize(ctx).Result(); err == nil && n >= 300 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the replica has not the keys")
+		}
+	}
+	for range 3 {
+		a, err := Redis(ctx, client, options())
+		must(t, err)
+		if s := a.Server; len(s.Watched)+len(s.Unattributed) > 0 || !(s.WatchedSeconds > 0) {
+			t.Errorf("in %v s %v, %v: all of them are its own", s.WatchedSeconds, s.Watched, s.Unattributed)
+		}
+		if !slices.ContainsFunc(a.Warnings, func(w string) bool { return strings.Contains(w, "the URL of its master") }) {
+			t.Errorf("warnings: %q", a.Warnings)
+		}
+	}
+}
+
 // TestCommandsAreThoseOfPrograms: advise takes no command of bale's tools for one of a program, and
 // counts those of programs while it runs.
 func TestCommandsAreThoseOfPrograms(t *testing.T) {

@@ -151,6 +151,10 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 	for _, n := range topology.Nodes {
 		s.scan.Keys += n.Keys
 		a.Server.Replica = a.Server.Replica || n.Replica
+		if n.Replica && n.Addr == n.Master { // which was given itself
+			a.warn("This server is a replica, and takes no writes: " +
+				"give the URL of its master to the commands that publish, activate or migrate.")
+		}
 	}
 	a.Warnings = append(a.Warnings, topology.Notes...)
 	walked := client

@@ -87,7 +87,7 @@ func (s *Server) watch(ctx context.Context, client redis.UniversalClient, t *key
 		s.ReadsNow = float64(max(0, after-hits-counters)) / max(1, time.Since(began).Seconds())
 	}
 	for _, n := range t.Nodes {
-		if !n.Replica { // the calls are those of masters
+		if !n.Replica || n.Addr == n.Master { // the calls are those of masters, and of what was given
 			n.Client.AddHook(own)
 		}
 	}
