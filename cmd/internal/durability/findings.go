@@ -97,9 +97,9 @@ func losses(cells []*Cell) *outcome.Finding {
 			continue
 		}
 		kept[c.Setting] = c
-		oldest := outcome.Figure{}
+		oldest, ms := outcome.Figure{}, max(1, math.Ceil(k.OldestMS)) // within the last of these
 		if k.Lost > 0 {
-			oldest = outcome.Exact(max(1, math.Ceil(k.OldestMS)), 0) // within the last of these
+			oldest = outcome.Exact(ms, 0)
 		}
 		f.Rows = append(f.Rows, []outcome.Figure{outcome.Words(c.Setting), outcome.Words(c.Flush), outcome.Exact(float64(k.Kills), 0), outcome.Exact(float64(k.Acknowledged), 0), outcome.Exact(float64(k.Lost), 0), oldest})
 		switch {
@@ -108,7 +108,7 @@ func losses(cells []*Cell) *outcome.Finding {
 		case k.Lost == k.Acknowledged:
 			f.Claims = append(f.Claims, fmt.Sprintf("%s lost all %s acknowledged writes.", c.Setting, page.Thousands(k.Acknowledged)))
 		default:
-			f.Claims = append(f.Claims, fmt.Sprintf("%s lost %s of %s acknowledged writes, of the last %s ms.", c.Setting, page.Thousands(k.Lost), page.Thousands(k.Acknowledged), outcome.Number(max(1, math.Ceil(k.OldestMS)), 0)))
+			f.Claims = append(f.Claims, fmt.Sprintf("%s lost %s of %s acknowledged writes, of the last %s ms.", c.Setting, page.Thousands(k.Lost), page.Thousands(k.Acknowledged), outcome.Number(ms, 0)))
 		}
 	}
 	if len(f.Rows) == 0 {
