@@ -678,8 +678,9 @@ func (s *referenceScan) list(
 				}
 				p.saw(len(values), n)
 			}
-			_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error { p.Type(ctx, key); return nil })
-			return err
+			var kind *redis.StatusCmd
+			_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error { kind = p.Type(ctx, key); return nil })
+			return cmp.Or(kind.Err(), err) // that it moved, in place of EXECABORT
 		}, key)
 		if err == nil && pages == nil {
 			return fmt.Errorf("%w: a list of this length is read when its slot has moved", errMeanwhile)

@@ -509,6 +509,31 @@ func TestListThatLeaves(t *testing.T) {
 	}
 }
 
+// TestListThatLeavesMeanwhile: a server that a slot leaves while a list is read says where the list is.
+func TestListThatLeavesMeanwhile(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	cluster := redisproc.ClusterForTest(t, 2)
+	slot := slotOf("list")
+	if slot >= SlotCount/2 {
+		slices.Reverse(cluster.Servers)
+	}
+	client := opened(t, cluster.Servers[0].URL()).(*redis.ClusterClient)
+	must(t, client.RPush(ctx, "list", slices.Repeat([]any{packedWith(1)}, elements)...).Err())
+	node, err := client.MasterForKey(ctx, "list")
+	must(t, err)
+	reads := 0
+	node.AddHook(afterCommand{"lrange", func() {
+		if reads++; reads == 2 { // all of it, under WATCH
+			must(t, cluster.Move(ctx, slot, cluster.Servers[0], cluster.Servers[1], func() {}))
+		}
+	}})
+	s := &referenceScan{found: NewReferences(nil)}
+	if err := s.list(ctx, client, "list", pager{elements, elements}, s.found); !IsMoved(err) {
+		t.Errorf("%+v, %v", s.found, err)
+	}
+}
+
 // TestListOfShortElements: a reply takes memory for each element, however short they are. A list
 // that changed once is read again.
 func TestListOfShortElements(t *testing.T) {

@@ -97,7 +97,11 @@ func isPacked(s string) bool {
 // dial is a raw connection that ends with the test.
 func dial(t testing.TB, addr string) net.Conn {
 	t.Helper()
-	c, err := net.Dial("tcp", addr)
+	network := "tcp"
+	if filepath.IsAbs(addr) {
+		network = "unix"
+	}
+	c, err := net.Dial(network, addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,11 +258,7 @@ func TestDictionary(t *testing.T) {
 	through := func(change func(*Options)) *redis.Client {
 		o := options(server.URL(), "user:*")
 		change(&o)
-		network, addr := "tcp", start(t, o).addr
-		if strings.HasPrefix(addr, "/") {
-			network = "unix"
-		}
-		c := redis.NewClient(&redis.Options{Network: network, Addr: addr})
+		c := redis.NewClient(&redis.Options{Addr: start(t, o).addr})
 		t.Cleanup(func() { c.Close() })
 		return c
 	}
@@ -332,11 +332,7 @@ func TestSocket(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
 		t.Errorf("%v, %v", info, err)
 	}
-	c, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := dial(t, path)
 	talk(t, c, wire("PING"), "+PONG\r\n")
 	c.Close()
 	if err := p.stop(); err != nil {
