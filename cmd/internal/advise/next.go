@@ -1,6 +1,7 @@
 package advise
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -37,7 +38,8 @@ func (a *Advice) next(o *Options) {
 		setting: chosen.Setting, maxSize: chosen.Dictionary, match: g.Match,
 		url: a.at, registry: o.Registry != "", file: g.file,
 	}
-	if n.name = dictionaryGroup(g.Name); a.Server == nil || o.HideKeys {
+	n.name = keygroup.DictionaryGroup(cmp.Or(g.Match, g.Name))
+	if a.Server == nil || o.HideKeys || dict.CheckGroup(n.name) != nil {
 		n.name = "values"
 	}
 	if n.match == "" {
@@ -235,15 +237,3 @@ func (n *nexter) program(dictionary bool) string {
 
 // goNames are the algorithms as Go spells them.
 var goNames = map[frame.Algorithm]string{frame.Snappy: "Snappy", frame.S2: "S2", frame.LZ4: "LZ4", frame.Gzip: "Gzip", frame.Zstd: "Zstd"}
-
-// dictionaryGroup is a name for a group of keys in the registry: the words of its pattern.
-func dictionaryGroup(pattern string) string {
-	words := strings.FieldsFunc(pattern, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' || r == '.')
-	})
-	name := strings.Trim(strings.Join(words, ":"), ".-")
-	if dict.CheckGroup(name) != nil {
-		return "values"
-	}
-	return name
-}

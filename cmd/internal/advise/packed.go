@@ -12,8 +12,8 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/internal/engine"
+	"github.com/balekv/bale/cmd/internal/keygroup"
 	"github.com/balekv/bale/cmd/internal/keyspace"
-	"github.com/balekv/bale/cmd/internal/migrate"
 	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/compress"
@@ -91,7 +91,7 @@ func (t *attempt) better(ctx context.Context, a *Advice, o *Options) error {
 			}
 		}
 		current = packed
-		if with.DictionaryID == 0 && (st == nil || st.Group != migrate.GroupOf(t.match)) {
+		if with.DictionaryID == 0 && (st == nil || st.Group != keygroup.DictionaryGroup(t.match)) {
 			st = nil // any value may name any dictionary
 		}
 		if st != nil {

@@ -27,6 +27,8 @@ package keygroup
 import (
 	"fmt"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/internal/glob"
@@ -115,6 +117,20 @@ func Example(pattern, star string) string {
 		}
 	}
 	return key.String()
+}
+
+// DictionaryGroup is the name of the group of dictionaries for a pattern's keys, if nobody has
+// chosen one: user:profile for user:*:profile. It is empty for a pattern without words.
+func DictionaryGroup(pattern string) string {
+	var words []string
+	for word := range strings.FieldsFuncSeq(Example(pattern, "\x01"), func(r rune) bool {
+		return r == utf8.RuneError || !unicode.In(r, unicode.Letter, unicode.Digit) && !strings.ContainsRune("_-.", r)
+	}) {
+		if word = strings.Trim(word, "_-."); word != "" {
+			words = append(words, word)
+		}
+	}
+	return strings.Join(words, ":")
 }
 
 // CheckPattern reports a pattern that Match cannot read. A goredis.Hook refuses the same ones.

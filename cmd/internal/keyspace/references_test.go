@@ -509,7 +509,7 @@ func TestListThatLeaves(t *testing.T) {
 	}
 }
 
-// TestListThatLeavesMeanwhile: a server that a slot leaves while a list is read says where the list is.
+// TestListThatLeavesMeanwhile: the server that a list leaves while it is read says where it goes.
 func TestListThatLeavesMeanwhile(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

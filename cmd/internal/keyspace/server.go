@@ -31,6 +31,18 @@ func infoOf(ctx context.Context, node *redis.Client, section ...string) (map[str
 	return Info(text), nil
 }
 
+// TakesWrites is an error if a server says that it is a replica that takes none.
+func TakesWrites(ctx context.Context, node redis.UniversalClient) error {
+	text, err := node.Info(ctx, "replication").Result()
+	if info := Info(text); err == nil && info["role"] == "slave" && info["slave_read_only"] != "0" {
+		return errReplica
+	}
+	if IsReply(err) {
+		return nil
+	}
+	return err
+}
+
 // callsPrefix begins the names of the fields of section commandstats.
 const callsPrefix = "cmdstat_"
 

@@ -222,6 +222,41 @@ func TestExcludedFields(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	lacks("secret", "4583", "Hidden", "name 1")
+
+	// Keys of that group by another pattern: whose they are is not guessed.
+	o.Match, o.Group, o.Exclude, o.Resume = []string{"*:1*"}, "", nil, ""
+	if _, err := Run(ctx, o); err == nil || !strings.Contains(err.Error(), `its dictionaries: "acct". Give the --group`) {
+		t.Errorf("without --group: %v", err)
+	}
+	o.Group = "ones" // trains, and none pays
+	if _, err := Run(ctx, o); !errors.Is(err, dict.ErrNoDictionary) {
+		t.Errorf("with a new --group: %v", err)
+	}
+}
+
+// TestReplica: a run on a replica ends before it does anything. A dry run needs no writes.
+func TestReplica(t *testing.T) {
+	t.Parallel()
+	host, port, _ := strings.Cut(redisproc.ForTest(t).Addr(), ":")
+	replica := redisproc.ForTest(t, "--replicaof", host, port)
+	var notes bytes.Buffer
+	o := Options{Settings: Settings{Match: []string{"*"}}, Plan: page.NewSheet(&notes, 100), Registry: registry.Options{
+		Streams: &cli.Streams{Err: &notes}, Data: []string{replica.URL()}}}
+	const want = "a replica, which takes no writes; give the URL of its master"
+	if _, err := Run(t.Context(), o); !errors.Is(err, keyspace.ErrDenied) || !strings.Contains(err.Error(), want) || notes.Len() > 0 {
+		t.Errorf("%v\n%s", err, &notes)
+	}
+	o.DryRun = true
+	if _, err := Run(t.Context(), o); err != nil || !strings.Contains(notes.String(), want) {
+		t.Errorf("a dry run: %v\n%s", err, &notes)
+	}
+	r, err := dict.NewRegistry(registry.NewExplaining(open(t, replica.Addr())), dict.RegistryOptions{})
+	must(t, err)
+	d, err := frame.NewDictionary([]byte(strings.Repeat(text(1), 9)))
+	must(t, err)
+	if err := r.Publish(t.Context(), "user", d, dict.Info{}); !errors.Is(err, keyspace.ErrDenied) || !strings.Contains(err.Error(), want) {
+		t.Errorf("publish: %v", err)
+	}
 }
 
 // writerFunc is an io.Writer.

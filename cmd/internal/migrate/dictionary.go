@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,22 +21,6 @@ const (
 	autoSample = 20000   // values that a dictionary is trained on, as bale train has it
 	autoSize   = 1 << 20 // bytes of the largest dictionary that is tried, likewise
 )
-
-// GroupOf makes a group's name of a pattern: user:profile of user:*:profile. It is empty if the
-// pattern has no constant part.
-func GroupOf(pattern string) string {
-	var parts []string
-	for part := range strings.FieldsFuncSeq(pattern,
-		func(r rune) bool { return r == ':' || r <= ' ' }) {
-		if !strings.ContainsAny(part, `*?[]\{}`) {
-			parts = append(parts, part)
-		} else if literal, _, _ := strings.Cut(part, "*"); literal != "" &&
-			!strings.ContainsAny(literal, `?[]\{}`) {
-			parts = append(parts, strings.TrimRight(literal, "-_./"))
-		}
-	}
-	return strings.Join(parts, ":")
-}
 
 // The steps of a run that trains.
 const (
@@ -164,6 +149,31 @@ func (j *job) claim(ctx context.Context) (func(context.Context) (time.Time, erro
 		}}
 	_, err = c.Hold(ctx)
 	return c.Hold, err
+}
+
+// meant is an error if nobody named the run's group, which is new, and another one leaves fields
+// out of its dictionaries: these keys may belong to that one.
+func (j *job) meant(ctx context.Context) error {
+	if !j.unnamed || j.Dict != Auto {
+		return nil
+	}
+	var careful []string
+	there := false
+	states := registry.States{Registry: j.registry}
+	err := states.All(ctx, func(st *dict.State) error {
+		there = there || st.Group == j.Group
+		if len(st.Latest().Excluded()) > 0 {
+			careful = append(careful, strconv.Quote(st.Group))
+		}
+		return nil
+	})
+	if err != nil || there || len(careful) == 0 {
+		return err
+	}
+	return fmt.Errorf("there is no group %q, a name made of --match, "+
+		"and another group leaves the contents of fields out of its dictionaries: %s. "+
+		"Give the --group that programs pack these keys with, or %s for a new one",
+		j.Group, strings.Join(careful[:min(3, len(careful))], ", "), printable.Option("--group", j.Group))
 }
 
 // train makes a dictionary of the existing values, and publishes it except in a dry run. If no new

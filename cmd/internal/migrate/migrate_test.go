@@ -863,16 +863,6 @@ func TestForgedState(t *testing.T) {
 	}
 }
 
-func TestGroupOf(t *testing.T) {
-	for pattern, want := range map[string]string{
-		"user:*": "user", "user:*:profile": "user:profile", "*": "", "session-*": "session", "a?c:x": "x", "user:[0-9]*:a": "user:a", "plain": "plain", "{user:1}:*": "", "a b:*": "a:b",
-	} {
-		if got := GroupOf(pattern); got != want {
-			t.Errorf("%q: %q, want %q", pattern, got, want)
-		}
-	}
-}
-
 // TestTooLargeByKind: strings and fields of hashes have limits of their own, and so counts.
 func TestTooLargeByKind(t *testing.T) {
 	t.Parallel()

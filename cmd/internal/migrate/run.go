@@ -17,6 +17,7 @@ import (
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/fleet"
+	"github.com/balekv/bale/cmd/internal/keygroup"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/printable"
@@ -108,13 +109,15 @@ type job struct {
 	dictionary *dict.Dictionary // nil for none
 	shared     *fleet.Run       // nil for a run of this process alone
 	prefixes   []string         // of other registries, that were named
+	unnamed    bool             // the group's name is made of --match
 }
 
 // Run packs or unpacks the values of a Redis in place. It also returns a result with its error: for
 // values that could not be changed, or after an interrupt.
 func Run(ctx context.Context, o Options) (_ *Result, err error) {
-	if o.Group == "" && o.byWord() && len(o.Match) == 1 {
-		o.Group = GroupOf(o.Match[0])
+	unnamed := o.Group == "" && o.byWord() && len(o.Match) == 1
+	if unnamed {
+		o.Group = keygroup.DictionaryGroup(o.Match[0])
 	}
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", cli.ErrUsage, err)
@@ -124,7 +127,7 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 			return nil, fmt.Errorf("--resume: %w", err)
 		}
 	}
-	j := &job{Options: &o}
+	j := &job{Options: &o, unnamed: unnamed}
 	j.setting, _ = o.Setting()
 	j.setting.Dict = false // said by --dict
 	o.Registry.LookOnly = o.DryRun
@@ -180,6 +183,9 @@ func (j *job) prepare(ctx context.Context) error {
 			return err
 		}
 		j.registry.Notef("WARNING: this dry run goes on, and a run that is none would fail: %v", err)
+	}
+	if err := j.meant(ctx); err != nil {
+		return err
 	}
 	if j.Run.Name != "" {
 		places, err := keyspace.Places(ctx, j.client)

@@ -400,7 +400,7 @@ func (s *swapper) knowsExpiry(
 }
 
 // CanSwap is an error if a server does not let the user run scripts, without which a run changes
-// nothing. EVAL is enough: EVALSHA saves sending them.
+// nothing, or is a replica. EVAL is enough: EVALSHA saves sending them.
 func CanSwap(ctx context.Context, client redis.UniversalClient) error {
 	if cluster, ok := client.(*redis.ClusterClient); ok {
 		return cluster.ForEachMaster(ctx,
@@ -414,5 +414,5 @@ func CanSwap(ctx context.Context, client redis.UniversalClient) error {
 	if err != nil && !keyspace.IsReply(err) {
 		return err
 	}
-	return nil
+	return keyspace.TakesWrites(ctx, client)
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/engine"
-	"github.com/balekv/bale/cmd/internal/migrate"
+	"github.com/balekv/bale/cmd/internal/keygroup"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/internal/glob"
 	"github.com/balekv/bale/internal/rediscmd"
@@ -105,7 +105,7 @@ func (c *Config) check(prefix string, name func(i int, field string) string) err
 		}
 		if setting.Dict && g.Group == "" {
 			if len(g.Match) == 1 {
-				g.Group = migrate.GroupOf(g.Match[0])
+				g.Group = keygroup.DictionaryGroup(g.Match[0])
 			}
 			if g.Group == "" {
 				return fail("group", fmt.Errorf("compress %s needs the name of the dictionary's group: none can be made of match", setting))

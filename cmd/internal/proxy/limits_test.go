@@ -1055,8 +1055,8 @@ type writer func(b []byte) (int, error)
 func (w *writer) Write(b []byte) (int, error) { return (*w)(b) }
 
 // TestWritesAll: a client that reads only after it has written all its requests has its replies, or
-// the end of its connection, with and without a slow log. Not by TCP: with its buffer full, Linux drops
-// what says that the proxy has read, too, and no more requests may come.
+// the end of its connection, with and without a slow log. Not by TCP: with the client's buffer full
+// Linux also drops what says that the proxy has read, and no more requests may come.
 func TestWritesAll(t *testing.T) {
 	t.Parallel()
 	for name, slow := range map[string]time.Duration{"": 0, "slow log": time.Hour} {
