@@ -722,6 +722,9 @@ func TestStalledBehind(t *testing.T) {
 				}
 				time.Sleep(10 * time.Millisecond)
 			}
+			if name == "waits" {
+				notes.await(t, "ends a connection: replies that a large command waits for do not come in time (--stall)")
+			}
 			c.Close()
 		})
 	}

@@ -454,7 +454,7 @@ func (c *client) alone(start int) (why string, err error) {
 func (c *client) settled(role role) error {
 	switch {
 	case role == login:
-		defer time.AfterFunc(c.proxy.options.Stall, c.cancel).Stop()
+		defer c.endIn(c.proxy.options.Stall, "the reply to its login does not come in time").Stop()
 	case role != monitor && (role != reset || !c.monitoring.Load()):
 		return nil
 	}
@@ -560,80 +560,6 @@ var waits = map[string]bool{
 	"blmove": true, "blmpop": true, "blpop": true, "brpop": true, "brpoplpush": true, "bzmpop": true, "bzpopmax": true, "bzpopmin": true, "monitor": true,
 	"wait": true, "waitaof": true, "xread": true, "xreadgroup": true,
 }
-
-// mayHold reports whether the request that is held may take memory. Before the login it must not.
-func (c *client) mayHold() bool {
-	if !c.known.Load() && c.await((*queue).any) && !c.known.Load() {
-		c.expects(expected{role: probe})
-		if _, err := io.WriteString(c.server, ping); err != nil || !c.await((*queue).any) || !c.known.Load() {
-			return false
-		}
-	}
-	c.hurried = true
-	c.deadline(c.conn.SetReadDeadline, len(c.up.buf))
-	return true
-}
-
-// await waits for replies while busy reports true. It reports false at the end of the connection.
-// That comes when requests behind a large one keep its memory for too long, or when the client
-// takes none of the replies.
-func (c *client) await(busy func(*queue) bool) bool {
-	if n := c.up.taken; n > 0 {
-		defer time.AfterFunc(c.patience(n), c.cancel).Stop()
-	}
-	if c.down != nil {
-		ended := make(chan struct{})
-		defer close(ended)
-		defer time.AfterFunc(c.proxy.options.Stall, func() { c.watch(ended) }).Stop()
-	}
-	return c.queue.wait(busy)
-}
-
-// watch ends a connection that has a write to its client for --stall without an end. The client may
-// read only after all its requests are taken: neither side would go on then.
-func (c *client) watch(ended <-chan struct{}) {
-	tick := time.NewTicker(c.proxy.options.Stall)
-	defer tick.Stop()
-	for seen := c.down.writes.Load(); ; seen = c.down.writes.Load() {
-		select {
-		case <-ended:
-			return
-		case <-tick.C:
-		}
-		if seen%2 == 1 && seen == c.down.writes.Load() {
-			c.unread(os.ErrDeadlineExceeded)
-			c.cancel()
-			return
-		}
-	}
-}
-
-// unread notes that the connection ends because its client has not read in time.
-func (c *client) unread(err error) {
-	if errors.Is(err, os.ErrDeadlineExceeded) && !c.proxy.draining.Load() {
-		c.proxy.ends("connection: its client does not read the replies in time (--stall)")
-	}
-}
-
-// patience is the time that a client has for n bytes.
-func (c *client) patience(n int) time.Duration {
-	return c.proxy.options.Stall + time.Duration(n)*time.Second/(128<<10)
-}
-
-// deadline gives the client time for n bytes, or without end for none.
-func (c *client) deadline(set func(time.Time) error, n int) {
-	var until time.Time
-	if n > 0 {
-		until = time.Now().Add(c.patience(n))
-	}
-	_ = set(until)
-	if c.proxy.draining.Load() {
-		c.interrupt()
-	}
-}
-
-// interrupt ends reading, while the proxy drains.
-func (c *client) interrupt() { _ = c.conn.SetReadDeadline(time.Now()) }
 
 // lower is the name of a command in lower case, which is there until the next one.
 func (c *client) lower(name []byte) string {
