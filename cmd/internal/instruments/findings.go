@@ -57,7 +57,7 @@ func about(share int) string {
 
 // loads compares the instruments at one share of reads.
 func loads(cells []*Cell, share int) outcome.Finding {
-	f := outcome.Finding{About: about(share), Legend: []string{"Million operations a second, by the number of goroutines", "B/op, allocs: allocated for an operation, the largest of these", "Dropped: the largest share of what was recorded; a drop takes less time than to keep a record"},
+	f := outcome.Finding{About: about(share), Legend: []string{"Million operations a second, by the number of goroutines", "B/op, allocs: allocated for an operation, the largest of these", "Dropped: the largest share of what was recorded; dropping a record takes less time than keeping it"},
 		Columns: []string{"instrument"}}
 	for _, n := range goroutines {
 		f.Columns = append(f.Columns, page.Thousands(int64(n)))
