@@ -422,7 +422,7 @@ func (a *autopilot) renew(ctx context.Context, s *State) error {
 		return err
 	}
 	o := a.Train
-	o.Exclude = slices.Concat(o.Exclude, s.Latest().Excluded())
+	o.Exclude = slices.Concat(o.Exclude, s.Excluded())
 	if s.Current != 0 && len(a.leaks(s)) == 0 {
 		if o.Current = g.dictionary(s.Current); o.Current == nil {
 			return fmt.Errorf("dict: %v: %w", s.Current, ErrUnknown)

@@ -60,14 +60,15 @@ func ExampleTrain() {
 	with, without := training.With, training.Without
 	entry := dict.Entry{ID: training.Dictionary.ID(), Info: training.Info()} // as the registry has it
 	state := dict.State{Current: entry.ID, Dictionaries: []dict.Entry{entry}}
-	fmt.Println(state.Latest().Excluded(), entry.MayContain([]string{"email", "name"}), bytes.Contains(training.Dictionary.Bytes(), []byte("@example.com")))
+	fmt.Println(state.Latest().Excluded(), state.Excluded(), entry.MayContain([]string{"email", "name"}),
+		bytes.Contains(training.Dictionary.Bytes(), []byte("@example.com")))
 	fmt.Println(with.Ratio() > 1.5*without.Ratio(), with.PayloadRatio() > with.Ratio()) // the header counts
 	fmt.Println(with.AllocatedPerValue() < without.AllocatedPerValue(), training.PaysFrom() < 300)
 
 	_, err = dict.Train(context.Background(), samples[:5], dict.TrainOptions{})
 	fmt.Println(errors.Is(err, dict.ErrNoDictionary), errors.Is(err, dict.ErrTooFew))
 	// Output:
-	// [email] [name] false
+	// [email] [email] [name] false
 	// true true
 	// true true
 	// true true

@@ -206,8 +206,7 @@ func (s *State) Find(id frame.DictionaryID) *Entry {
 }
 
 // Excluded are the fields whose contents were left out of the dictionary, nil for none, or if the
-// registry does not know how it was trained. A nil Entry has none. What is trained in its place
-// should leave them out, too: bale migrate and [Auto] do.
+// registry does not know how it was trained. A nil Entry has none.
 func (e *Entry) Excluded() []string {
 	if e == nil || e.Info.Exclude == "" {
 		return nil
@@ -231,6 +230,19 @@ func (e *Entry) MayContain(fields []string) []string {
 // Latest is the entry of the current dictionary, or of the previous one if there is none now. It is
 // nil without both, and part of the State.
 func (s *State) Latest() *Entry { return s.Find(cmp.Or(s.Current, s.Previous)) }
+
+// Excluded are the fields whose contents should stay out of the group's next dictionary, as in
+// Latest and in those that were never current: bale migrate and [Auto] leave them out.
+func (s *State) Excluded() []string {
+	fields := s.Latest().Excluded()
+	for i := range s.Dictionaries {
+		if e := &s.Dictionaries[i]; e.Activated.IsZero() {
+			fields = append(fields, e.Excluded()...)
+		}
+	}
+	slices.Sort(fields)
+	return slices.Compact(fields)
+}
 
 // ids are those of all its dictionaries.
 func (s *State) ids() []frame.DictionaryID {

@@ -95,9 +95,8 @@ func (t *attempt) better(ctx context.Context, a *Advice, o *Options) error {
 			st = nil // any value may name any dictionary
 		}
 		if st != nil {
-			e := st.Latest()
-			excluded = e.Excluded()
-			if e != nil {
+			excluded = st.Excluded()
+			if e := st.Latest(); e != nil {
 				if s, err := compress.Parse(e.Info.Setting); err == nil && s.Algorithm == with.Algorithm {
 					setting.Setting = s
 				}

@@ -28,7 +28,6 @@ import (
 	"fmt"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/internal/glob"
@@ -100,6 +99,7 @@ func has(pattern, characters string) bool {
 // one of several.
 func Example(pattern, star string) string {
 	var key strings.Builder
+	closed := strings.LastIndexByte(pattern, ']')
 	for i := 0; i < len(pattern); i++ {
 		switch c := pattern[i]; {
 		case c == '*':
@@ -107,8 +107,9 @@ func Example(pattern, star string) string {
 		case c == '?':
 			key.WriteByte(1)
 		case c == '[':
-			key.WriteByte(1)
-			i = max(i, i+strings.IndexByte(pattern[i:], ']'))
+			if key.WriteByte(1); i < closed {
+				i += strings.IndexByte(pattern[i:], ']')
+			}
 		case c == '\\' && i+1 < len(pattern):
 			i++
 			key.WriteByte(pattern[i])
@@ -124,7 +125,7 @@ func Example(pattern, star string) string {
 func DictionaryGroup(pattern string) string {
 	var words []string
 	for word := range strings.FieldsFuncSeq(Example(pattern, "\x01"), func(r rune) bool {
-		return r == utf8.RuneError || !unicode.In(r, unicode.Letter, unicode.Digit) && !strings.ContainsRune("_-.", r)
+		return !unicode.In(r, unicode.Letter, unicode.Digit, unicode.Mark) && !strings.ContainsRune("_-.", r)
 	}) {
 		if word = strings.Trim(word, "_-."); word != "" {
 			words = append(words, word)

@@ -277,7 +277,7 @@ func TestCovers(t *testing.T) {
 func TestDictionaryGroup(t *testing.T) {
 	for pattern, want := range map[string]string{
 		"user:*": "user", "user:*:profile": "user:profile", "*": "", "session-*": "session", "a?c:x": "a:c:x", "user:[0-9]*:a": "user:a", "plain": "plain",
-		"{cms}:*": "cms", "a b:*": "a:b", `a\*b:*`: "a:b", "/api/v1/*.json": "api:v1:json", "größe:*": "größe", "a\xff:*": "a", "-_.": "", "": "",
+		"{cms}:*": "cms", "a b:*": "a:b", `a\*b:*`: "a:b", "/api/v1/*.json": "api:v1:json", "größe:*": "größe", "cafe\u0301:*": "cafe\u0301", "a\xff:*": "a", "-_.": "", "": "",
 	} {
 		if got := DictionaryGroup(pattern); got != want {
 			t.Errorf("%q: %q, want %q", pattern, got, want)

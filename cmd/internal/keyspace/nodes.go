@@ -443,7 +443,8 @@ func announced(line string) (addr string, ok bool) {
 // ErrDenied says that a server does not let a user run a command, and how it would.
 var ErrDenied = errors.New("not allowed by the server")
 
-var errReplica = fmt.Errorf("%w: it is a replica, which takes no writes; give the URL of its master", ErrDenied)
+// ErrReplica says that a server is a replica. After a fail-over that may pass.
+var ErrReplica = errors.New("the server is a replica, which takes no writes: give the URL of its master")
 
 // deniedPattern is a refusal of a command or subcommand ("cluster|slots"), as opposed to one of a
 // key.
@@ -481,19 +482,20 @@ func UserOf(c redis.UniversalClient) string {
 	return ""
 }
 
-// Explain wraps [ErrDenied] around the refusal of a command, with the rule that the user lacks. If
-// the server does not know the command, the new error leaves out the arguments, which may be
-// values. A replica refuses all writes. The user is that of the URL, empty for the default one.
-// Other errors come back as they are.
+// Explain wraps [ErrDenied] around the refusal of a command, with the rule that the user lacks, and
+// [ErrReplica] around that of a write. If the server does not know the command, the new error
+// leaves out the arguments, which may be values. The user is that of the URL, empty for the default
+// one. Other errors come back as they are.
 func Explain(err error, user string) error {
-	if err == nil || errors.Is(err, ErrDenied) {
+	if err == nil || errors.Is(err, ErrDenied) || errors.Is(err, ErrReplica) {
 		return err
 	}
 	if c := deniedCommand(err); c != "" {
 		return denial(user, []string{c})
 	}
-	if redis.HasErrorPrefix(err, "READONLY") {
-		return errReplica
+	if redis.HasErrorPrefix(err, "READONLY") ||
+		IsReply(err) && strings.Contains(err.Error(), "-READONLY ") { // of a script, before Redis 7
+		return fmt.Errorf("%w (%w)", ErrReplica, err)
 	}
 	if m := unknownCommand.FindStringSubmatch(err.Error()); m != nil && IsReply(err) {
 		return fmt.Errorf("%w: it has no command %s, or it was taken away", ErrDenied, cmp.Or(strings.ToUpper(m[1]), "of this kind"))

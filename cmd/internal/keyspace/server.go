@@ -31,11 +31,16 @@ func infoOf(ctx context.Context, node *redis.Client, section ...string) (map[str
 	return Info(text), nil
 }
 
-// TakesWrites is an error if a server says that it is a replica that takes none.
-func TakesWrites(ctx context.Context, node redis.UniversalClient) error {
-	text, err := node.Info(ctx, "replication").Result()
-	if info := Info(text); err == nil && info["role"] == "slave" && info["slave_read_only"] != "0" {
-		return errReplica
+// TakesWrites is [ErrReplica] if a server says that it is a replica that takes none. The client of
+// a cluster writes to masters.
+func TakesWrites(ctx context.Context, client redis.UniversalClient) error {
+	node, ok := client.(*redis.Client)
+	if !ok {
+		return nil
+	}
+	info, err := infoOf(ctx, node, "replication")
+	if info["role"] == "slave" && info["slave_read_only"] != "0" {
+		return ErrReplica
 	}
 	if IsReply(err) {
 		return nil

@@ -84,6 +84,23 @@ func TestForbiddenClaim(t *testing.T) {
 	}
 }
 
+// TestClaimOfReplica: a run waits for a registry that is a replica for a while.
+func TestClaimOfReplica(t *testing.T) {
+	client := open(t, redisproc.ForTest(t).Addr())
+	r, err := dict.NewRegistry(registry.NewExplaining(client), dict.RegistryOptions{})
+	must(t, err)
+	d, err := frame.NewDictionary([]byte(strings.Repeat("a dictionary ", 100)))
+	must(t, err, r.Publish(t.Context(), "users", d, dict.Info{}), client.ReplicaOf(t.Context(), "127.0.0.1", "1").Err())
+	waited := false
+	claim := claim{Registry: r, Group: "users", Dictionary: d.ID(), Waiting: func(err error) {
+		waited = errors.Is(err, keyspace.ErrReplica)
+		must(t, client.ReplicaOf(t.Context(), "NO", "ONE").Err())
+	}}
+	if _, err := claim.Hold(t.Context()); err != nil || !waited {
+		t.Errorf("%v, it waited: %t", err, waited)
+	}
+}
+
 // TestClaimOfAnotherType: a key of another type is no outage, so that nobody waits for it.
 func TestClaimOfAnotherType(t *testing.T) {
 	client := open(t, redisproc.ForTest(t).Addr())

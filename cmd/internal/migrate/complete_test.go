@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -225,7 +226,7 @@ func TestExcludedFields(t *testing.T) {
 
 	// Keys of that group by another pattern: whose they are is not guessed.
 	o.Match, o.Group, o.Exclude, o.Resume = []string{"*:1*"}, "", nil, ""
-	if _, err := Run(ctx, o); err == nil || !strings.Contains(err.Error(), `its dictionaries: "acct". Give the --group`) {
+	if _, err := Run(ctx, o); err == nil || !strings.Contains(err.Error(), `as they do for "acct". Give the --group`) {
 		t.Errorf("without --group: %v", err)
 	}
 	o.Group = "ones" // trains, and none pays
@@ -237,25 +238,89 @@ func TestExcludedFields(t *testing.T) {
 // TestReplica: a run on a replica ends before it does anything. A dry run needs no writes.
 func TestReplica(t *testing.T) {
 	t.Parallel()
-	host, port, _ := strings.Cut(redisproc.ForTest(t).Addr(), ":")
+	master := redisproc.ForTest(t)
+	host, port, _ := strings.Cut(master.Addr(), ":")
 	replica := redisproc.ForTest(t, "--replicaof", host, port)
 	var notes bytes.Buffer
 	o := Options{Settings: Settings{Match: []string{"*"}}, Plan: page.NewSheet(&notes, 100), Registry: registry.Options{
 		Streams: &cli.Streams{Err: &notes}, Data: []string{replica.URL()}}}
-	const want = "a replica, which takes no writes; give the URL of its master"
-	if _, err := Run(t.Context(), o); !errors.Is(err, keyspace.ErrDenied) || !strings.Contains(err.Error(), want) || notes.Len() > 0 {
-		t.Errorf("%v\n%s", err, &notes)
+	for _, url := range []string{"", master.URL()} {
+		o := o
+		if url != "" { // only the registry is on a replica
+			o.Registry.Data, o.Registry.URL, o.Dict, o.Group = []string{url}, replica.URL(), Auto, "user"
+		}
+		if _, err := Run(t.Context(), o); !errors.Is(err, keyspace.ErrReplica) || notes.Len() > 0 {
+			t.Errorf("%v\n%s", err, &notes)
+		}
 	}
 	o.DryRun = true
-	if _, err := Run(t.Context(), o); err != nil || !strings.Contains(notes.String(), want) {
+	if _, err := Run(t.Context(), o); err != nil || !strings.Contains(notes.String(), keyspace.ErrReplica.Error()) {
 		t.Errorf("a dry run: %v\n%s", err, &notes)
 	}
 	r, err := dict.NewRegistry(registry.NewExplaining(open(t, replica.Addr())), dict.RegistryOptions{})
 	must(t, err)
 	d, err := frame.NewDictionary([]byte(strings.Repeat(text(1), 9)))
 	must(t, err)
-	if err := r.Publish(t.Context(), "user", d, dict.Info{}); !errors.Is(err, keyspace.ErrDenied) || !strings.Contains(err.Error(), want) {
+	if err := r.Publish(t.Context(), "user", d, dict.Info{}); !errors.Is(err, keyspace.ErrReplica) || !keyspace.IsReply(err) {
 		t.Errorf("publish: %v", err)
+	}
+}
+
+// TestWhoseGroup: a run with --dict auto and no --group begins none where one may be meant whose
+// dictionaries lack fields, as far as the registry knows. With that --group they lack them again.
+func TestWhoseGroup(t *testing.T) {
+	t.Parallel()
+	ctx, server := t.Context(), redisproc.ForTest(t)
+	c := open(t, server.Addr())
+	for i := range 600 {
+		must(t, c.Set(ctx, fmt.Sprint("user:", i), fmt.Sprintf(`{"secret":"hidden of all %d","profile":%q}`, i%3, text(i)), 0).Err())
+	}
+	waiting, err := frame.NewDictionary([]byte(strings.Repeat(text(1), 9)))
+	must(t, err)
+	for name, test := range map[string]struct {
+		change func(*dict.Registry) error
+		want   string // of the error
+	}{
+		"waits for activation": {func(r *dict.Registry) error {
+			return r.Publish(ctx, "acct", waiting, dict.Info{Exclude: "secret"})
+		}, `as they do for "acct". Give`},
+		"a state that cannot be read": {func(r *dict.Registry) error {
+			return errors.Join(r.Publish(ctx, "acct", waiting, dict.Info{}), c.Set(ctx, r.GroupKey("acct"), "x", 0).Err())
+		}, `as they do for "acct". Give`},
+		"a state that is gone": {func(r *dict.Registry) error {
+			return errors.Join(r.Publish(ctx, "user", waiting, dict.Info{}), c.Del(ctx, r.GroupKey("user")).Err())
+		}, `as they do for "user". Give`},
+		"excludes nothing": {func(r *dict.Registry) error { return r.Publish(ctx, "acct", waiting, dict.Info{}) }, ""},
+		"excludes itself": {func(r *dict.Registry) error {
+			return r.Publish(ctx, "user", waiting, dict.Info{Exclude: "secret"})
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			prefix := strings.ReplaceAll(name, " ", "-") + ":"
+			r, err := dict.NewRegistry(goredis.NewStore(c), dict.RegistryOptions{Prefix: prefix})
+			must(t, err, test.change(r))
+			o := Options{Settings: Settings{Match: []string{"user:*"}, Dict: Auto}, Force: true, DryRun: true,
+				Plan: page.NewSheet(io.Discard, 100), Registry: registry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{server.URL()}, Prefix: prefix}}
+			if test.want != "" {
+				if _, err := Run(ctx, o); err == nil || !strings.Contains(err.Error(), test.want) {
+					t.Errorf("%v", err)
+				}
+				return
+			}
+			o.DryRun = false
+			_, err = Run(ctx, o)
+			must(t, err)
+			st, err := r.State(ctx, "user")
+			must(t, err)
+			d, err := r.Fetch(ctx, st.Current)
+			must(t, err)
+			if has := bytes.Contains(d.Bytes(), []byte("hidden")); has != (name == "excludes nothing") {
+				t.Errorf("the dictionary has what is excluded: %t", has)
+			}
+			o.Revert, o.Dict, o.Force = true, "", false
+			_, err = Run(ctx, o)
+			must(t, err)
+		})
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/dict"
@@ -21,6 +22,9 @@ const (
 	autoSample = 20000   // values that a dictionary is trained on, as bale train has it
 	autoSize   = 1 << 20 // bytes of the largest dictionary that is tried, likewise
 )
+
+// mostNamed is how many groups an error names.
+const mostNamed = 5
 
 // The steps of a run that trains.
 const (
@@ -161,19 +165,28 @@ func (j *job) meant(ctx context.Context) error {
 	there := false
 	states := registry.States{Registry: j.registry}
 	err := states.All(ctx, func(st *dict.State) error {
-		there = there || st.Group == j.Group
-		if len(st.Latest().Excluded()) > 0 {
+		there = there || st.Group == j.Group && st.Epoch != 0
+		if st.Epoch == 0 || len(st.Excluded()) > 0 { // nobody knows what one without a state leaves out
 			careful = append(careful, strconv.Quote(st.Group))
 		}
 		return nil
 	})
+	for _, u := range states.Unread {
+		there = there || u.Group == j.Group // training says why it cannot be read
+		careful = append(careful, strconv.Quote(u.Group))
+	}
+	if registry.Foreign(err) {
+		return fmt.Errorf("%w; --group NAME does without the list", err)
+	}
 	if err != nil || there || len(careful) == 0 {
 		return err
 	}
+	if more := len(careful) - mostNamed; more > 0 {
+		careful = append(careful[:mostNamed], fmt.Sprint(more, " more"))
+	}
 	return fmt.Errorf("there is no group %q, a name made of --match, "+
-		"and another group leaves the contents of fields out of its dictionaries: %s. "+
-		"Give the --group that programs pack these keys with, or %s for a new one",
-		j.Group, strings.Join(careful[:min(3, len(careful))], ", "), printable.Option("--group", j.Group))
+		"and the contents of fields may have to stay out of its dictionary, as they do for %s. Give the --group that programs pack these keys with, or for a new one %s and perhaps --exclude",
+		j.Group, page.Enumerated(careful), printable.Option("--group", j.Group))
 }
 
 // train makes a dictionary of the existing values, and publishes it except in a dry run. If no new
@@ -189,12 +202,10 @@ func (j *job) train(ctx context.Context) (_ *dict.Dictionary, published bool, er
 			return nil, false, err
 		}
 	}
-	before := st.Latest()
-	left := before.Excluded()
+	before, left := st.Latest(), st.Excluded()
 	switch {
 	case len(left) > 0:
-		j.planf("As in dictionary %v of %s, the contents of %s are left out.", before.ID, j.Group,
-			strings.Join(left, ", "))
+		j.planf("As in the dictionaries of %s, the contents of %s are left out.", j.Group, strings.Join(left, ", "))
 	case before != nil && before.Info.Builder == "" && len(j.Exclude) == 0:
 		j.registry.Notef("warning: the registry does not know how dictionary %v of group %s was trained. "+
 			"If contents of fields were left out of it, give the same --exclude", before.ID, j.Group)

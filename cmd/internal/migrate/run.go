@@ -178,8 +178,12 @@ func (j *job) prepare(ctx context.Context) error {
 	if err := j.registry.WarnOfDenied(ctx, asked...); err != nil {
 		return err
 	}
-	if err := CanSwap(ctx, j.client); err != nil { // before anything is trained or published
-		if !j.DryRun || !errors.Is(err, keyspace.ErrDenied) {
+	err := CanSwap(ctx, j.client) // before anything is trained or published
+	if err == nil && j.Dict != "" {
+		err = keyspace.TakesWrites(ctx, j.registry.Keys)
+	}
+	if err != nil {
+		if !j.DryRun || !errors.Is(err, keyspace.ErrDenied) && !errors.Is(err, keyspace.ErrReplica) {
 			return err
 		}
 		j.registry.Notef("WARNING: this dry run goes on, and a run that is none would fail: %v", err)
@@ -194,7 +198,6 @@ func (j *job) prepare(ctx context.Context) error {
 		}
 		return j.join(ctx, places)
 	}
-	var err error
 	if j.watch, err = keyspace.NewWatch(ctx, j.client); err != nil {
 		return err
 	}
