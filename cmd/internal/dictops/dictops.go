@@ -145,11 +145,10 @@ func Publish(ctx context.Context, r *registry.Registry, o Options) (*Published, 
 		return nil, err
 	}
 	r.WarnOfEviction(ctx)
-	before := st.Latest()
-	if fields := st.Find(d.ID()).MayContain(before.Excluded()); len(fields) > 0 {
-		r.Notef("warning: dictionary %v of %s was made without the contents of %s. This one may have them. "+
+	if fields := st.Find(d.ID()).MayContain(st.Excluded()); len(fields) > 0 {
+		r.Notef("warning: another dictionary of %s was made without the contents of %s. This one may have them. "+
 			"If it has not, --training FILE shows it. Else take it back: bale dict remove %v %s %s",
-			before.ID, o.Group, strings.Join(fields, ", "), d.ID(), printable.Option("--group", o.Group), r.Flags())
+			o.Group, strings.Join(fields, ", "), d.ID(), printable.Option("--group", o.Group), r.Flags())
 	}
 	return &Published{Group: o.Group, Dictionary: d.ID(), Bytes: len(d.Bytes()), Current: st.Current == d.ID(), Grace: grace, flags: r.Flags()}, nil
 }
