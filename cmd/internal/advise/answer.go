@@ -36,6 +36,7 @@ type estimator struct {
 	keys float64
 	rng  *rand.Rand
 
+	heavy []int // pieces that count for themselves
 	draws []draw
 
 	// How much of the deviations is left for a sample that is a good part of the keys: 0 when it is
@@ -45,7 +46,8 @@ type estimator struct {
 
 // draw is the sample drawn once more: how often each entry is in it.
 type draw struct {
-	sizes      float64 // the mean bytes of a key
+	sizes      float64 // the mean bytes of a key, without heavy ones
+	heavy      float64 // what these add to the mean
 	others     []int   // entries to estimate on
 	dictionary float64 // how far another dictionary is from this one, in standard deviations
 }
@@ -55,33 +57,44 @@ func newEstimator(g *groupSample, keys int64, seed uint64) *estimator {
 	e.ofSizes = math.Sqrt(max(0, 1-float64(len(g.sizes))/e.keys))
 	// Of the values in the sample all is known. Others are estimated by half of it.
 	e.ofValues = math.Sqrt(max(0, 1-g.read) / (1 - g.read/2))
-	e.draws = append(e.draws, draw{e.meanSize(func(i int) int { return i }), g.used(toEstimate), 0})
+	for i := range g.pieces {
+		if g.pieces[i].heavy {
+			e.heavy = append(e.heavy, i)
+		}
+	}
+	sizes, heavy := e.meanSize(func(i int) int { return i })
+	e.draws = append(e.draws, draw{sizes, heavy, g.used(toEstimate), 0})
 	dictionaries := rand.New(rand.NewPCG(seed, 0)) // the same for all groups: more values to train on are better for all
 	for range resamples {
-		e.draws = append(e.draws, draw{e.meanSize(func(int) int { return e.rng.IntN(len(g.sizes)) }), e.again(e.draws[0].others), dictionaries.NormFloat64()})
+		sizes, heavy := e.meanSize(func(int) int { return e.rng.IntN(len(g.sizes)) })
+		e.draws = append(e.draws, draw{sizes, heavy, e.again(e.draws[0].others), dictionaries.NormFloat64()})
 	}
 	return e
 }
 
-// used are the pieces for a use; all where there are none.
+// used are the pieces for a use, without heavy ones; all others where there are none.
 func (g *groupSample) used(as ...use) (at []int) {
 	for i, u := range g.uses {
-		if slices.Contains(as, u) {
+		if slices.Contains(as, u) && !g.pieces[i].heavy {
 			at = append(at, i)
 		}
 	}
-	if len(at) == 0 && len(g.uses) > 0 {
+	if len(at) == 0 && len(as) <= int(toEstimate) {
 		return g.used(toTrain, toChoose, toEstimate)
 	}
 	return at
 }
 
-func (e *estimator) meanSize(at func(i int) int) float64 {
-	sum := 0.0
+func (e *estimator) meanSize(at func(i int) int) (sizes, heavy float64) {
 	for i := range e.sizes {
-		sum += float64(e.sizes[at(i)].now)
+		if s := e.sizes[at(i)]; s.heavy {
+			heavy += float64(s.now)
+		} else {
+			sizes += float64(s.now)
+		}
 	}
-	return sum / float64(max(1, len(e.sizes)))
+	n := float64(max(1, len(e.sizes)))
+	return sizes / n, heavy / n
 }
 
 func (e *estimator) again(from []int) []int {
@@ -92,16 +105,20 @@ func (e *estimator) again(from []int) []int {
 	return drawn
 }
 
+func sumOf(at []int, of func(i int) float64) (sum float64) {
+	for _, i := range at {
+		sum += of(i)
+	}
+	return sum
+}
+
 // ratio is the part that is left of what is summed up over some entries.
 func ratio(at []int, before, after func(i int) float64) (float64, bool) {
-	var b, a float64
-	for _, i := range at {
-		b, a = b+before(i), a+after(i)
-	}
+	b := sumOf(at, before)
 	if b == 0 {
 		return 1, false
 	}
-	return a / b, true
+	return sumOf(at, after) / b, true
 }
 
 func (g *groupSample) before(i int) float64     { return g.pieces[i].before }
@@ -112,10 +129,11 @@ func (t *trial) wireOf(i int) float64           { return t.wire[i] }
 // saving is what a trial saves of a group: one estimate for each draw, the first being the sample
 // itself.
 func (e *estimator) saving(t *trial) []float64 {
-	all := e.saved(e.before, t.afterOf)
+	all, heavy := e.saved(e.before, t.afterOf)
+	first := e.draws[0]
 	for i, d := range e.draws {
-		size := e.draws[0].sizes + e.ofSizes*(d.sizes-e.draws[0].sizes)
-		all[i] = e.keys*size*all[i] - e.dictionary(t) + d.dictionary*t.apart
+		size, heavies := first.sizes+e.ofSizes*(d.sizes-first.sizes), first.heavy+e.ofSizes*(d.heavy-first.heavy)
+		all[i] = e.keys*(size*all[i]+heavies*heavy) - e.dictionary(t) + d.dictionary*t.apart
 	}
 	return all
 }
@@ -123,7 +141,8 @@ func (e *estimator) saving(t *trial) []float64 {
 // promise is what a trial saves of a group by the values that are there to choose by.
 func (e *estimator) promise(t *trial) float64 {
 	left, _ := ratio(e.used(toChoose), e.before, t.afterOf)
-	return e.keys*e.draws[0].sizes*(1-left) - e.dictionary(t)
+	_, heavy := e.saved(e.before, t.afterOf)
+	return e.keys*(e.draws[0].sizes*(1-left)+e.draws[0].heavy*heavy) - e.dictionary(t)
 }
 
 // ahead is what a trial saves more than another one, in bytes: the least that the values to choose
@@ -155,35 +174,47 @@ func (e *estimator) dictionary(t *trial) float64 {
 
 // network is likewise what reading one value saves.
 func (e *estimator) network(t *trial) []float64 {
-	mean, values := 0.0, 0.0
+	values := 0.0
 	for _, p := range e.pieces {
-		mean += p.wire
 		values += p.times * float64(len(p.items))
 	}
-	mean /= max(1, values)
-	all := e.saved(e.wireBefore, t.wireOf)
+	all, heavy := e.saved(e.wireBefore, t.wireOf)
+	wire, heavies := sumOf(e.used(toTrain, toChoose, toEstimate), e.wireBefore), sumOf(e.heavy, e.wireBefore)
 	for i := range all {
-		all[i] *= mean
+		all[i] = (wire*all[i] + heavies*heavy) / max(1, values)
 	}
 	return all
 }
 
-// saved is the part that is saved, for each draw: of the values of the sample by themselves, of all
-// others as of those to estimate on. A dictionary compresses its training values better.
-func (e *estimator) saved(before, after func(i int) float64) []float64 {
-	known := e.used(toTrain, toChoose)
-	trainees, ok := ratio(known, before, after)
-	part := e.read * float64(len(known)) / float64(len(e.uses))
-	if !ok {
-		part = 0
+// later is the part that is left of values that come later: they resemble those outside of the
+// training.
+func (e *estimator) later(before, after func(i int) float64) float64 {
+	left, _ := ratio(e.draws[0].others, before, after)
+	sum, heavies := sumOf(e.used(toTrain, toChoose, toEstimate), before), sumOf(e.heavy, before)
+	if sum+heavies == 0 {
+		return 1
 	}
-	all := make([]float64, len(e.draws))
+	return (sum*left + sumOf(e.heavy, after)) / (sum + heavies)
+}
+
+// saved is the part that is saved, for each draw: of the values of the sample by themselves, of all
+// others as of those to estimate on. A dictionary compresses its training values better. Apart from
+// them it is the part of heavy ones.
+func (e *estimator) saved(before, after func(i int) float64) (all []float64, heavy float64) {
+	left, ok := ratio(e.heavy, before, after)
+	if !ok { // none of them was read
+		left, _ = ratio(e.draws[0].others, before, after)
+	}
+	known := e.used(toTrain, toChoose)
+	trainees, _ := ratio(known, before, after)
+	part := e.read * sumOf(known, before) / max(1, sumOf(known, before)+sumOf(e.draws[0].others, before))
+	all = make([]float64, len(e.draws))
 	for i, d := range e.draws {
 		others, _ := ratio(d.others, before, after)
 		all[i] = 1 - part*trainees - (1-part)*others
 		all[i] = all[0] + e.ofValues*(all[i]-all[0])
 	}
-	return all
+	return all, 1 - left
 }
 
 // interval is the estimate with the quantiles of the draws.
@@ -213,15 +244,11 @@ func (e *estimator) evaluate(g *Group, t *trial) {
 	t.Saving = interval(t.saved)
 	t.Saving.High = min(t.Saving.High, float64(max(g.Now, int64(t.Saving.Estimate)))) // not more than there is
 	t.Bytes = g.Now - int64(t.Saving.Estimate)
-	// Later values resemble the ones outside of the training.
-	later := e.draws[0].others
 	t.Ratio = 1
-	if r, ok := ratio(later, e.wireBefore, t.wireOf); ok && r > 0 {
-		t.Ratio = 1 / r
+	if left := e.later(e.wireBefore, t.wireOf); left > 0 {
+		t.Ratio = 1 / left
 	}
-	if r, ok := ratio(later, e.before, t.afterOf); ok {
-		t.Later = 1 - r
-	}
+	t.Later = 1 - e.later(e.before, t.afterOf)
 	t.Network = e.network(t)[0]
 }
 

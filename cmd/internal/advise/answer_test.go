@@ -60,6 +60,36 @@ func TestIntervalsHoldTheTruth(t *testing.T) {
 	}
 }
 
+// TestHeavyKeys: the estimate is of all bytes, though one key has most of them, and whatever its
+// value is for.
+func TestHeavyKeys(t *testing.T) {
+	t.Parallel()
+	const keys = 2000
+	for _, left := range []float64{1, 0.1} { // of the heavy one; of the others it is a half
+		for _, sampled := range []int{24, 500, keys} {
+			for at := range 8 {
+				g, tr, saved := &groupSample{memory: &memory{}}, &trial{}, 0.0
+				for i := range sampled {
+					e, part := &entry{name: fmt.Sprint(i), kind: String, now: int64(200 + i%100)}, 0.5
+					if i == at {
+						e.now, part = 3e6, left
+					}
+					g.sizes = append(g.sizes, e)
+					g.add(piece{entry: e, before: float64(e.now)})
+					tr.after = append(tr.after, part*float64(e.now))
+					saved += (1 - part) * float64(e.now)
+				}
+				weigh(g.sizes)
+				g.read = float64(sampled) / keys
+				truth := keys / float64(sampled) * saved
+				if i := interval(newEstimator(g, keys, 1).saving(tr)); i.Estimate < 0.95*truth || i.Estimate > 1.05*truth {
+					t.Errorf("%.1f left, %d of %d keys, place %d: %+v, want %.0f", left, sampled, keys, at, i, truth)
+				}
+			}
+		}
+	}
+}
+
 // TestIntervalsOfUnlikeHashes: a small part of three large hashes was read, and all of the others.
 func TestIntervalsOfUnlikeHashes(t *testing.T) {
 	t.Parallel()

@@ -82,6 +82,42 @@ func TestLargeFieldsAreNotRead(t *testing.T) {
 	}
 }
 
+// TestHugeAmongSmall: one string that has most of a group's bytes saves what it does itself, and is
+// read where the sample of values lacks it.
+func TestHugeAmongSmall(t *testing.T) {
+	t.Parallel()
+	s := redisproc.ForTest(t)
+	ctx := t.Context()
+	client := opened(t, s.URL())
+	rng := rand.New(rand.NewPCG(1, 2))
+	const keys = 1500
+	store(t, client, func(p redis.Pipeliner) {
+		for i := range keys {
+			p.Set(ctx, fmt.Sprint("small:", i), profile(rng, i), 0)
+		}
+	})
+	saved := func(sample int) float64 {
+		o := options()
+		o.Sample = sample
+		a, err := Redis(ctx, client, o)
+		must(t, err)
+		return a.Total.Saving.Estimate
+	}
+	alone := saved(keys)
+	for name, huge := range map[string]string{"random": string(noise(rng, 3e6)), "text": strings.Repeat(profile(rng, 1)[:200], 15_000)} {
+		must(t, client.Set(ctx, fmt.Sprint("small:", keys), huge, 0).Err())
+		want := alone
+		if name == "text" {
+			want += 3e6
+		}
+		for _, sample := range []int{400, 10 * keys} { // 1,600 keys are looked at, or all
+			if got := saved(sample); got < 0.85*want || got > 1.15*want {
+				t.Errorf("%s, %d values of a group: %.0f bytes saved, want %.0f", name, sample, got, want)
+			}
+		}
+	}
+}
+
 // TestLargeFieldsAreTried: fields that bale migrate packs are tried. Hashes with larger ones are
 // named, and no verdict on others holds for them.
 func TestLargeFieldsAreTried(t *testing.T) {

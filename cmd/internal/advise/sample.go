@@ -24,6 +24,7 @@ type entry struct {
 	items    []item        // what could be packed; nil where it was not read or is let go
 	sampled  bool          // it is one of those whose values are tried, where there are any
 	rough    bool          // now is MEMORY USAGE
+	heavy    bool          // it counts for itself, not for others of its group
 	scale    float64       // of now, to MEMORY USAGE of a group, 0 for 1
 	node     *redis.Client // that has it
 }
@@ -143,7 +144,7 @@ func (t *tally) shrink() {
 			t.entriesBelow = e.rank
 		default:
 			held := e.read
-			if e.rank >= t.valuesBelow || values == t.limits.values {
+			if !e.heavy && (e.rank >= t.valuesBelow || values == t.limits.values) {
 				t.valuesBelow = min(t.valuesBelow, e.rank)
 				e.drop()
 			}

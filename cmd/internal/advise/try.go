@@ -116,6 +116,7 @@ func newGroupSample(m *memory, all []*entry, keys int64) *groupSample {
 			modelled, usage = modelled+float64(e.now), usage+float64(e.usage)
 		}
 	}
+	weigh(all)
 	for _, e := range all {
 		if e.rough && usage > 0 { // MEMORY USAGE counts a little less than there is
 			e.now = int64(float64(e.usage) * modelled / usage)
@@ -135,8 +136,10 @@ func newGroupSample(m *memory, all []*entry, keys int64) *groupSample {
 		bytes, packable := 0.0, 0.0
 		for i := range e.items {
 			it := &e.items[i]
-			read += float64(len(it.head))
 			bytes += float64(it.size)
+			if !e.heavy {
+				read += float64(len(it.head))
+			}
 			if kind := content.Detect(it.head, int64(len(it.head)) == it.size); kind.Untouchable() || len(it.head) == 0 {
 				g.kept[it] = true
 			}
@@ -145,10 +148,13 @@ func newGroupSample(m *memory, all []*entry, keys int64) *groupSample {
 			}
 		}
 		g.items += len(e.items)
-		if e.kind == Hash {
+		switch {
+		case e.kind == Hash:
 			there += bytes * float64(e.size) / float64(len(e.items))
 			count += packable * float64(e.size) / float64(len(e.items))
-		} else {
+		case e.heavy:
+			count += packable
+		default:
 			there += bytes
 			count += packable
 		}
@@ -176,11 +182,28 @@ func newGroupSample(m *memory, all []*entry, keys int64) *groupSample {
 			values++
 		}
 	}
-	if there > 0 {
-		g.read = min(1, read/there*float64(values)/float64(keys))
+	if values > 0 {
+		g.read = min(1, read/max(1, there)*float64(values)/float64(keys))
 		g.there = int64(math.Ceil(float64(keys) / float64(values) * count))
 	}
 	return g
+}
+
+const (
+	heavyPart  = 0.02 // of the memory of all keys that were looked at
+	heavyTimes = 8    // of their median
+)
+
+// weigh marks outliers: strings that dominate their group. The others tell little of them.
+func weigh(all []*entry) {
+	total, sizes := 0.0, make([]int64, len(all))
+	for i, e := range all {
+		total, sizes[i] = total+float64(e.now), e.now
+	}
+	slices.Sort(sizes)
+	for _, e := range all {
+		e.heavy = e.kind == String && float64(e.now) > heavyPart*total && e.now > heavyTimes*quantile(sizes, 0.5)
+	}
 }
 
 // use is what a piece is for. The best of some dozen settings, and of a hundred dictionaries, looks

@@ -57,6 +57,7 @@ func Run[R any](
 		return result, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
+	r.WarnOfLag(ctx)
 	return do(ctx, r, o)
 }
 
@@ -133,6 +134,9 @@ func Publish(ctx context.Context, r *registry.Registry, o Options) (*Published, 
 	if o.Training == "" {
 		warnOfPlain(r, o.File, d, o.Group)
 	}
+	if err := keyspace.TakesWrites(ctx, r.Keys); err != nil { // what is there already is not written
+		return nil, err
+	}
 	if err := r.Publish(ctx, o.Group, d, info); err != nil {
 		return nil, err
 	}
@@ -150,7 +154,8 @@ func Publish(ctx context.Context, r *registry.Registry, o Options) (*Published, 
 			"If it has not, --training FILE shows it. Else take it back: bale dict remove %v %s %s",
 			o.Group, strings.Join(fields, ", "), d.ID(), printable.Option("--group", o.Group), r.Flags())
 	}
-	return &Published{Group: o.Group, Dictionary: d.ID(), Bytes: len(d.Bytes()), Current: st.Current == d.ID(), Grace: grace, flags: r.Flags()}, nil
+	left := max(0, time.Until(st.Find(d.ID()).Published.Add(grace))).Round(time.Second)
+	return &Published{Group: o.Group, Dictionary: d.ID(), Bytes: len(d.Bytes()), Current: st.Current == d.ID(), Grace: left, flags: r.Flags()}, nil
 }
 
 // warnOfPlain warns that bytes without a zstd dictionary's header are used as plain content, which
@@ -186,7 +191,7 @@ func trainingInfo(path string, id frame.DictionaryID) (info dict.Info, err error
 		Winner   *dict.Candidate
 	}
 	if err := json.NewDecoder(io.LimitReader(f, maxTraining)).Decode(&t); err != nil {
-		return info, fmt.Errorf("%s: %w", path, err)
+		return info, fmt.Errorf("%s is no file of bale train --json: %w", path, err)
 	}
 	if t.Winner == nil || t.Winner.ID != id {
 		return info, fmt.Errorf("%s is not about dictionary %v", path, id)
@@ -207,6 +212,9 @@ func Activate(ctx context.Context, r *registry.Registry, o Options) (*Activated,
 		if _, err := r.Group(ctx, o.Group); err != nil {
 			return nil, err
 		}
+	}
+	if err := keyspace.TakesWrites(ctx, r.Keys); err != nil { // before the grace period is waited for
+		return nil, err
 	}
 	err := r.Activate(ctx, o.Group, o.ID, o.Force)
 	if errors.Is(err, dict.ErrGrace) {

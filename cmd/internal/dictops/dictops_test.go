@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -245,6 +247,34 @@ func TestShowUnmeasured(t *testing.T) {
 	for _, want := range []string{"for zstd:3: ratio 3.50, without it -\n", "contents of email: ratio - with them\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in %s", want, &out)
+		}
+	}
+}
+
+// TestReplica: a replica without its master's keys is no empty registry, and says before the end of
+// the grace period that it takes no writes.
+func TestReplica(t *testing.T) {
+	ctx := t.Context()
+	client, url := clitest.Server(t)
+	file := filepath.Join(t.TempDir(), "d.dict")
+	clitest.OK(t, os.WriteFile(file, bytes.Repeat([]byte("a dictionary "), 100), 0o600))
+	var notes bytes.Buffer
+	at := registry.Options{Streams: &cli.Streams{Err: &notes}, Data: []string{url}}
+	o := Options{Group: "users", File: file}
+	p, err := Run(ctx, at, o, Publish)
+	if err != nil || p.Grace == 0 || strings.Contains(notes.String(), "replica") {
+		t.Fatalf("%+v, %v\n%s", p, err, &notes)
+	}
+	clitest.OK(t, client.ReplicaOf(ctx, "127.0.0.1", "1").Err())
+	if _, err := Run(ctx, at, Options{}, List); err != nil || !strings.Contains(notes.String(), "it may lack keys") {
+		t.Errorf("list: %v\n%s", err, &notes)
+	}
+	o.ID = p.Dictionary
+	_, published := Run(ctx, at, o, Publish)
+	_, activated := Run(ctx, at, o, Activate)
+	for _, err := range []error{published, activated} {
+		if !errors.Is(err, keyspace.ErrReplica) {
+			t.Error(err)
 		}
 	}
 }

@@ -28,7 +28,11 @@ func (p *Published) WriteText(w page.Sheet) {
 		printable.Fprintf(w, "The group is written with it already.\n")
 		return
 	}
-	printable.Fprintf(w, "Activate it in %v:\n  %s\n", p.Grace,
+	when := "in " + p.Grace.String()
+	if p.Grace == 0 {
+		when = "now"
+	}
+	printable.Fprintf(w, "Activate it %s:\n  %s\n", when,
 		strings.TrimSpace(fmt.Sprintf("bale dict activate %v %s %s", p.Dictionary, printable.Option("--group", p.Group), p.flags)))
 }
 

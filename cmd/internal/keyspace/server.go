@@ -48,6 +48,16 @@ func TakesWrites(ctx context.Context, client redis.UniversalClient) error {
 	return err
 }
 
+// Unlinked reports a replica that has no link to its master, or has nothing from it yet.
+func Unlinked(ctx context.Context, client redis.UniversalClient) bool {
+	node, ok := client.(*redis.Client)
+	if !ok {
+		return false
+	}
+	info, _ := infoOf(ctx, node, "replication")
+	return info["role"] == "slave" && info["master_link_status"] != "up"
+}
+
 // callsPrefix begins the names of the fields of section commandstats.
 const callsPrefix = "cmdstat_"
 

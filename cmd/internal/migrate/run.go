@@ -247,7 +247,9 @@ func (j *job) packer() (*bale.Packer, error) {
 
 // announce prints the planned changes.
 func (j *job) announce(ctx context.Context) {
-	defer j.warnOfInPlace(ctx)
+	if !j.Revert {
+		defer j.warnOfInPlace(ctx)
+	}
 	with := registry.Named(j.state.Dictionary)
 	switch {
 	case j.state.Dictionary != 0:

@@ -203,6 +203,15 @@ func (r *Registry) WarnOfEviction(ctx context.Context) {
 	}
 }
 
+// WarnOfLag warns of a server that may lack keys of its master.
+func (r *Registry) WarnOfLag(ctx context.Context) {
+	for _, s := range r.Servers {
+		if keyspace.Unlinked(ctx, s.Client) {
+			r.Notef("WARNING: %s is a replica without a link to its master: it may lack keys, also while it loads them for the first time", s.Name)
+		}
+	}
+}
+
 // WarnOfDenied warns of each command that a server with values refuses, with the consequence.
 func (r *Registry) WarnOfDenied(ctx context.Context, optional ...keyspace.Optional) error {
 	for _, s := range r.Servers {

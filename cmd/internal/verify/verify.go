@@ -118,6 +118,7 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	}
 	defer func() { err = errors.Join(err, reg.Close()) }()
 	client := reg.Client()
+	reg.WarnOfLag(ctx)
 	reg.WarnOfEviction(ctx)
 	asked := []keyspace.Optional{keyspace.ServerInfo, keyspace.DBSize, keyspace.MemoryUsage}
 	if o.Run.Name == "" {
