@@ -423,7 +423,7 @@ func (a *autopilot) renew(ctx context.Context, s *State) error {
 	}
 	o := a.Train
 	o.Exclude = slices.Concat(o.Exclude, s.Excluded())
-	if s.Current != 0 && len(a.leaks(s)) == 0 {
+	if s.Current != 0 && len(s.Find(s.Current).MayContain(o.Exclude)) == 0 {
 		if o.Current = g.dictionary(s.Current); o.Current == nil {
 			return fmt.Errorf("dict: %v: %w", s.Current, ErrUnknown)
 		}

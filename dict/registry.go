@@ -232,11 +232,13 @@ func (e *Entry) MayContain(fields []string) []string {
 func (s *State) Latest() *Entry { return s.Find(cmp.Or(s.Current, s.Previous)) }
 
 // Excluded are the fields whose contents should stay out of the group's next dictionary, as in
-// Latest and in those that were never current: bale migrate and [Auto] leave them out.
-func (s *State) Excluded() []string {
-	fields := s.Latest().Excluded()
+// Latest and in those that are newer or were never current; without Latest, as in all: bale migrate
+// and [Auto] leave them out.
+func (s *State) Excluded() (fields []string) {
+	latest := s.Latest()
 	for i := range s.Dictionaries {
-		if e := &s.Dictionaries[i]; e.Activated.IsZero() {
+		e := &s.Dictionaries[i]
+		if latest == nil || e.Activated.IsZero() || !e.Published.Before(latest.Published) {
 			fields = append(fields, e.Excluded()...)
 		}
 	}

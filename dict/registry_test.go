@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -530,4 +531,28 @@ func TestEmptyKeys(t *testing.T) {
 		t.Fatalf("%v, %v", l, err)
 	}
 	must(t, l.release(ctx, 0))
+}
+
+// TestExcluded: what a dictionary leaves out stays out of the next one, also after a rollback,
+// before an activation, and in a group that was imported.
+func TestExcluded(t *testing.T) {
+	at := func(hour int) time.Time { return time.Date(2026, 11, 1, hour, 0, 0, 0, time.UTC) }
+	old, plain := Entry{ID: 1, Published: at(1), Activated: at(2), Info: Info{Exclude: "old"}}, Entry{ID: 2, Published: at(3), Activated: at(4)}
+	newer := Entry{ID: 3, Published: at(5), Activated: at(6), Info: Info{Exclude: "secret email"}}
+	waiting := Entry{ID: 4, Published: at(2), Info: Info{Exclude: "name"}}
+	for name, test := range map[string]struct {
+		State
+		want []string
+	}{
+		"current":       {State{Current: 3, Dictionaries: []Entry{newer, plain, old}}, []string{"email", "secret"}},
+		"rolled back":   {State{Current: 2, Previous: 3, Dictionaries: []Entry{newer, plain, old}}, []string{"email", "secret"}},
+		"excludes less": {State{Current: 2, Dictionaries: []Entry{plain, old}}, nil},
+		"waits":         {State{Current: 2, Dictionaries: []Entry{plain, waiting, old}}, []string{"name"}},
+		"imported":      {State{Dictionaries: []Entry{newer, plain, old}}, []string{"email", "old", "secret"}},
+		"none":          {},
+	} {
+		if got := test.Excluded(); !slices.Equal(got, test.want) {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
 }

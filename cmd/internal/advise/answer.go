@@ -36,7 +36,7 @@ type estimator struct {
 	keys float64
 	rng  *rand.Rand
 
-	heavy []int // pieces that count for themselves
+	heavy map[*entry]int // the pieces of those that count for themselves
 	draws []draw
 
 	// How much of the deviations is left for a sample that is a good part of the keys: 0 when it is
@@ -48,26 +48,29 @@ type estimator struct {
 type draw struct {
 	sizes      float64 // the mean bytes of a key, without heavy ones
 	heavy      float64 // what these add to the mean
+	heavies    []int   // those that were read
 	others     []int   // entries to estimate on
 	dictionary float64 // how far another dictionary is from this one, in standard deviations
 }
 
 func newEstimator(g *groupSample, keys int64, seed uint64) *estimator {
-	e := &estimator{groupSample: g, keys: float64(keys), rng: rand.New(rand.NewPCG(seed, uint64(keys)))}
+	e := &estimator{groupSample: g, keys: float64(keys), heavy: map[*entry]int{}, rng: rand.New(rand.NewPCG(seed, uint64(keys)))}
 	e.ofSizes = math.Sqrt(max(0, 1-float64(len(g.sizes))/e.keys))
 	// Of the values in the sample all is known. Others are estimated by half of it.
 	e.ofValues = math.Sqrt(max(0, 1-g.read) / (1 - g.read/2))
 	for i := range g.pieces {
 		if g.pieces[i].heavy {
-			e.heavy = append(e.heavy, i)
+			e.heavy[g.pieces[i].entry] = i
 		}
 	}
-	sizes, heavy := e.meanSize(func(i int) int { return i })
-	e.draws = append(e.draws, draw{sizes, heavy, g.used(toEstimate), 0})
+	first := e.sized(func(i int) int { return i })
+	first.others = g.used(toEstimate)
+	e.draws = append(e.draws, first)
 	dictionaries := rand.New(rand.NewPCG(seed, 0)) // the same for all groups: more values to train on are better for all
 	for range resamples {
-		sizes, heavy := e.meanSize(func(int) int { return e.rng.IntN(len(g.sizes)) })
-		e.draws = append(e.draws, draw{sizes, heavy, e.again(e.draws[0].others), dictionaries.NormFloat64()})
+		d := e.sized(func(int) int { return e.rng.IntN(len(g.sizes)) })
+		d.others, d.dictionary = e.again(e.draws[0].others), dictionaries.NormFloat64()
+		e.draws = append(e.draws, d)
 	}
 	return e
 }
@@ -85,16 +88,21 @@ func (g *groupSample) used(as ...use) (at []int) {
 	return at
 }
 
-func (e *estimator) meanSize(at func(i int) int) (sizes, heavy float64) {
+// sized is a draw of the keys whose sizes are known.
+func (e *estimator) sized(at func(i int) int) (d draw) {
+	n := float64(max(1, len(e.sizes)))
 	for i := range e.sizes {
-		if s := e.sizes[at(i)]; s.heavy {
-			heavy += float64(s.now)
-		} else {
-			sizes += float64(s.now)
+		s := e.sizes[at(i)]
+		if !s.heavy {
+			d.sizes += float64(s.now) / n
+			continue
+		}
+		d.heavy += float64(s.now) / n
+		if piece, ok := e.heavy[s]; ok {
+			d.heavies = append(d.heavies, piece)
 		}
 	}
-	n := float64(max(1, len(e.sizes)))
-	return sizes / n, heavy / n
+	return d
 }
 
 func (e *estimator) again(from []int) []int {
@@ -133,7 +141,7 @@ func (e *estimator) saving(t *trial) []float64 {
 	first := e.draws[0]
 	for i, d := range e.draws {
 		size, heavies := first.sizes+e.ofSizes*(d.sizes-first.sizes), first.heavy+e.ofSizes*(d.heavy-first.heavy)
-		all[i] = e.keys*(size*all[i]+heavies*heavy) - e.dictionary(t) + d.dictionary*t.apart
+		all[i] = e.keys*(size*all[i]+heavies*heavy[i]) - e.dictionary(t) + d.dictionary*t.apart
 	}
 	return all
 }
@@ -142,7 +150,7 @@ func (e *estimator) saving(t *trial) []float64 {
 func (e *estimator) promise(t *trial) float64 {
 	left, _ := ratio(e.used(toChoose), e.before, t.afterOf)
 	_, heavy := e.saved(e.before, t.afterOf)
-	return e.keys*(e.draws[0].sizes*(1-left)+e.draws[0].heavy*heavy) - e.dictionary(t)
+	return e.keys*(e.draws[0].sizes*(1-left)+e.draws[0].heavy*heavy[0]) - e.dictionary(t)
 }
 
 // ahead is what a trial saves more than another one, in bytes: the least that the values to choose
@@ -174,14 +182,14 @@ func (e *estimator) dictionary(t *trial) float64 {
 
 // network is likewise what reading one value saves.
 func (e *estimator) network(t *trial) []float64 {
-	values := 0.0
-	for _, p := range e.pieces {
-		values += p.times * float64(len(p.items))
-	}
 	all, heavy := e.saved(e.wireBefore, t.wireOf)
-	wire, heavies := sumOf(e.used(toTrain, toChoose, toEstimate), e.wireBefore), sumOf(e.heavy, e.wireBefore)
+	light, heavies := e.used(toTrain, toChoose, toEstimate), e.draws[0].heavies
+	values := sumOf(light, func(i int) float64 { return e.pieces[i].times * float64(len(e.pieces[i].items)) })
+	n := float64(max(1, len(e.sizes)))
+	ofLight := sumOf(light, e.wireBefore) / max(1, values) * (1 - float64(len(heavies))/n)
+	ofHeavy := sumOf(heavies, e.wireBefore) / n
 	for i := range all {
-		all[i] = (wire*all[i] + heavies*heavy) / max(1, values)
+		all[i] = ofLight*all[i] + ofHeavy*heavy[i]
 	}
 	return all
 }
@@ -189,32 +197,36 @@ func (e *estimator) network(t *trial) []float64 {
 // later is the part that is left of values that come later: they resemble those outside of the
 // training.
 func (e *estimator) later(before, after func(i int) float64) float64 {
-	left, _ := ratio(e.draws[0].others, before, after)
-	sum, heavies := sumOf(e.used(toTrain, toChoose, toEstimate), before), sumOf(e.heavy, before)
-	if sum+heavies == 0 {
-		return 1
+	d := e.draws[0]
+	left, _ := ratio(d.others, before, after)
+	if heavy, ok := ratio(d.heavies, before, after); ok {
+		left = (d.sizes*left + d.heavy*heavy) / (d.sizes + d.heavy)
 	}
-	return (sum*left + sumOf(e.heavy, after)) / (sum + heavies)
+	return left
 }
 
 // saved is the part that is saved, for each draw: of the values of the sample by themselves, of all
 // others as of those to estimate on. A dictionary compresses its training values better. Apart from
 // them it is the part of heavy ones.
-func (e *estimator) saved(before, after func(i int) float64) (all []float64, heavy float64) {
-	left, ok := ratio(e.heavy, before, after)
+func (e *estimator) saved(before, after func(i int) float64) (all, heavy []float64) {
+	left, ok := ratio(e.draws[0].heavies, before, after)
 	if !ok { // none of them was read
 		left, _ = ratio(e.draws[0].others, before, after)
 	}
 	known := e.used(toTrain, toChoose)
 	trainees, _ := ratio(known, before, after)
 	part := e.read * sumOf(known, before) / max(1, sumOf(known, before)+sumOf(e.draws[0].others, before))
-	all = make([]float64, len(e.draws))
+	all, heavy = make([]float64, len(e.draws)), make([]float64, len(e.draws))
 	for i, d := range e.draws {
+		heavy[i] = 1 - left
+		if again, ok := ratio(d.heavies, before, after); ok {
+			heavy[i] += e.ofSizes * (left - again)
+		}
 		others, _ := ratio(d.others, before, after)
 		all[i] = 1 - part*trainees - (1-part)*others
 		all[i] = all[0] + e.ofValues*(all[i]-all[0])
 	}
-	return all, 1 - left
+	return all, heavy
 }
 
 // interval is the estimate with the quantiles of the draws.
@@ -267,7 +279,9 @@ func choose(g *Group, trials []*trial, e *estimator, budget time.Duration) *tria
 		}
 	}
 	if len(within) == 0 {
-		g.Why = fmt.Sprintf("nothing packs and unpacks a value within %v", g.Budget)
+		if g.Why = fmt.Sprintf("nothing packs and unpacks a value within %v", g.Budget); g.packed() {
+			g.Why = alreadyPacked
+		}
 		return nil
 	}
 	slices.SortStableFunc(within, func(a, b *trial) int { return cmp.Compare(b.promise, a.promise) })
@@ -310,8 +324,8 @@ func whyNot(g *Group, best *trial) string {
 	main := g.Formats[0].Name
 	part := best.Saving.Estimate / float64(max(1, g.Now))
 	switch {
-	case slices.ContainsFunc(g.Formats, func(f Format) bool { return f.Name == content.Bale.String() && f.Part >= somePacked }):
-		return "packed by bale already, as far as it is worth it"
+	case g.packed():
+		return alreadyPacked
 	case main == content.Number.String():
 		return "numbers, which stay as they are for INCR and its like"
 	case content.ParseKind(main).Compressed():
@@ -324,6 +338,14 @@ func whyNot(g *Group, best *trial) string {
 		return fmt.Sprintf("none of %d settings saves anything", len(g.Options))
 	}
 	return fmt.Sprintf("the best of %d settings saves %.1f%%, which is not worth a change", len(g.Options), 100*part)
+}
+
+const alreadyPacked = "packed by bale already, as far as it is worth it"
+
+// packed reports a group with so many packed values that it counts as packed.
+func (g *Group) packed() bool {
+	return slices.ContainsFunc(g.Formats,
+		func(f Format) bool { return f.Name == content.Bale.String() && f.Part >= somePacked })
 }
 
 // somePacked is the part of a group's values that are packed from which on one takes it for packed.

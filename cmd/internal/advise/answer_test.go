@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/balekv/bale/cmd/internal/keygroup"
 	"github.com/balekv/bale/cmd/internal/page"
 )
 
@@ -190,6 +191,30 @@ func TestNoiseDoesNotChoose(t *testing.T) {
 		if g.list(trials, chosen); chosen == nil || g.Options[g.Chosen].Setting != "zstd:1" {
 			t.Fatalf("%+v", g)
 		}
+	}
+}
+
+// TestPackedBesideRandom: a group that is packed is called that, though what is left takes long.
+func TestPackedBesideRandom(t *testing.T) {
+	g, trials, e := tie(rand.New(rand.NewPCG(1, 2)))
+	g.Formats = []Format{{Name: "bale", Part: 0.999}, {Name: "random", Part: 0.001}}
+	if choose(g, trials, e, time.Nanosecond) != nil || g.Why != alreadyPacked {
+		t.Errorf("%+v", g)
+	}
+}
+
+// TestAmongOthers: keys without a group that save much are named, a few of them.
+func TestAmongOthers(t *testing.T) {
+	a := Advice{Groups: []Group{{Name: keygroup.Other, Saving: Interval{Estimate: 5 << 20}}, {Name: "a:*", Saving: Interval{Estimate: 9 << 20}}}}
+	a.Total.Saving.Estimate = 14 << 20
+	for i := range 5 {
+		a.TopKeys = append(a.TopKeys, Key{Name: fmt.Sprint("feed:", i), Group: []string{keygroup.Other, "a:*"}[i%2], Bytes: 1 << 20})
+	}
+	for i := range a.Groups {
+		a.amongOthers(&a.Groups[i])
+	}
+	if len(a.Warnings) != 1 || !strings.Contains(a.Warnings[0], "Its largest: feed:0 (1.0 MiB), feed:2 (1.0 MiB), feed:4 (1.0 MiB). A pattern") {
+		t.Errorf("%q", a.Warnings)
 	}
 }
 

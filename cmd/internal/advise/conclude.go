@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/balekv/bale/cmd/internal/keygroup"
 	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/printable"
 )
@@ -61,6 +62,7 @@ func (a *Advice) conclude(o *Options) {
 	for i := range a.Groups {
 		g := &a.Groups[i]
 		a.nearBudget(g)
+		a.amongOthers(g)
 		if g.Together != nil {
 			a.warn("%s", joined(g))
 		}
@@ -75,6 +77,29 @@ func (a *Advice) conclude(o *Options) {
 		}
 	}
 	a.next(o)
+}
+
+const (
+	muchOfAll   = 0.1 // of what can be saved, from which on keys without a group are worth a line
+	othersShown = 3   // of them
+)
+
+// amongOthers names the largest of the keys without a group where they save much. They may be of
+// some few kinds, that --match makes groups of.
+func (a *Advice) amongOthers(g *Group) {
+	if g.Name != keygroup.Other || g.Chosen < 0 || g.Saving.Estimate < muchOfAll*a.Total.Saving.Estimate {
+		return
+	}
+	var names []string
+	for _, k := range a.TopKeys {
+		if k.Group == g.Name && len(names) < othersShown {
+			names = append(names, fmt.Sprintf("%s (%s)", k.Name, printable.Size(k.Bytes)))
+		}
+	}
+	if len(names) > 0 {
+		a.warn("%s saves %s, and holds kinds of few keys. Its largest: %s. "+
+			"A pattern of such keys as --match makes them a group.", g.Name, page.Amount(g.Saving.Estimate), strings.Join(names, ", "))
+	}
 }
 
 // cut reports whether values of the group are too large to be tried whole.

@@ -104,16 +104,49 @@ func TestHugeAmongSmall(t *testing.T) {
 		return a.Total.Saving.Estimate
 	}
 	alone := saved(keys)
-	for name, huge := range map[string]string{"random": string(noise(rng, 3e6)), "text": strings.Repeat(profile(rng, 1)[:200], 15_000)} {
+	for name, huge := range map[string]string{
+		"random": string(noise(rng, 3e6)), "text": strings.Repeat(profile(rng, 1)[:200], 15_000),
+		"too large": strings.Repeat(profile(rng, 1)[:200], packedMax/200+1),
+	} {
 		must(t, client.Set(ctx, fmt.Sprint("small:", keys), huge, 0).Err())
 		want := alone
-		if name == "text" {
+		switch name {
+		case "text":
 			want += 3e6
+		case "too large": // and what the others save is nothing beside it
+			want = 0
 		}
 		for _, sample := range []int{400, 10 * keys} { // 1,600 keys are looked at, or all
 			if got := saved(sample); got < 0.85*want || got > 1.15*want {
 				t.Errorf("%s, %d values of a group: %.0f bytes saved, want %.0f", name, sample, got, want)
 			}
+		}
+	}
+}
+
+// TestHugeBesideHashes: strings that are read beside the sample are no more keys for that.
+func TestHugeBesideHashes(t *testing.T) {
+	t.Parallel()
+	s := redisproc.ForTest(t)
+	ctx := t.Context()
+	client := opened(t, s.URL())
+	rng := rand.New(rand.NewPCG(1, 2))
+	const hashes, huge, size = 4000, 40, 100_000
+	store(t, client, func(p redis.Pipeliner) {
+		for i := range hashes {
+			p.HSet(ctx, fmt.Sprint("mixed:", i), "a", profile(rng, i))
+		}
+		for i := range huge {
+			p.Set(ctx, fmt.Sprint("mixed:", hashes+i), strings.Repeat(profile(rng, i)[:200], size/200), 0)
+		}
+	})
+	for seed := range uint64(3) {
+		o := options()
+		o.Sample, o.Seed = 200, seed // 800 are looked at
+		a, err := Redis(ctx, client, o)
+		must(t, err)
+		if g := groupOf(t, a, "mixed:*", String); g.Keys < huge/3 || g.Keys > 3*huge {
+			t.Errorf("seed %d: %d strings, want %d", seed, g.Keys, huge)
 		}
 	}
 }

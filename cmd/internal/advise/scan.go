@@ -628,10 +628,10 @@ func (w *walker) took(n int64) {
 func (s *scanner) deepen(ctx context.Context) error {
 	for t := range s.limits.tallies {
 		fields := int64(0)
+		t.shrink()
 		weigh(t.entries)
 		for _, e := range t.entries {
-			room := s.scan.BytesRead < s.options.MaxBytes && s.limits.keptBytes+headBytes <= s.limits.allBytes
-			if e.heavy && e.items == nil && e.size <= packedMax && room {
+			if e.heavy && !e.sampled {
 				if err := s.readStart(ctx, e); err != nil {
 					return err
 				}
@@ -675,8 +675,16 @@ func (s *scanner) readMore(ctx context.Context, e *entry, wanted int) error {
 	return err
 }
 
-// readStart reads what is tried of a string.
+// readStart reads what is tried of a string, as far as there is room. One that is too large to be
+// packed stays as it is.
 func (s *scanner) readStart(ctx context.Context, e *entry) error {
+	if e.size > packedMax {
+		e.sampled, e.extra = true, true
+		return nil
+	}
+	if s.scan.BytesRead >= s.options.MaxBytes || s.limits.keptBytes+headBytes > s.limits.allBytes {
+		return nil
+	}
 	w := s.walkers[e.node]
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -689,8 +697,10 @@ func (s *scanner) readStart(ctx context.Context, e *entry) error {
 	if err != nil {
 		return err
 	}
+	w.keys++
+	e.usage = 0 // it may have been of another value
 	if w.takeString(l) {
-		e.sampled, s.limits.keptBytes = true, s.limits.keptBytes+e.read
+		e.sampled, e.extra, s.limits.keptBytes = true, true, s.limits.keptBytes+e.read
 	}
 	return w.rest(ctx)
 }

@@ -52,7 +52,8 @@ func (c *claim) Hold(ctx context.Context) (until time.Time, err error) {
 			return time.Time{}, ctx.Err()
 		case errors.Is(err, dict.ErrNotInGroup), errors.Is(err, dict.ErrUnknown):
 			return time.Time{}, fmt.Errorf("dictionary %v was removed, so nothing more is packed with it; start again with another one, without the file of --resume: %w", c.Dictionary, err)
-		case registry.Foreign(err), keyspace.IsForbidden(err): // waiting changes nothing
+		case registry.Foreign(err), keyspace.IsForbidden(err), // waiting changes nothing
+			c.until.IsZero() && errors.Is(err, keyspace.ErrReplica):
 			return time.Time{}, err
 		case errors.Is(err, dict.ErrUnlisted):
 			if joined := c.Join(ctx); joined == nil {

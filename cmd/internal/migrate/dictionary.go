@@ -203,15 +203,18 @@ func (j *job) train(ctx context.Context) (_ *dict.Dictionary, published bool, er
 		}
 	}
 	before, left := st.Latest(), st.Excluded()
-	switch {
-	case len(left) > 0:
+	if len(left) > 0 {
 		j.planf("As in the dictionaries of %s, the contents of %s are left out.", j.Group, strings.Join(left, ", "))
-	case before != nil && before.Info.Builder == "" && len(j.Exclude) == 0:
+	}
+	if before == nil && len(st.Dictionaries) > 0 {
+		before = &st.Dictionaries[0] // the newest
+	}
+	if before != nil && before.Info.Builder == "" && len(j.Exclude) == 0 {
 		j.registry.Notef("warning: the registry does not know how dictionary %v of group %s was trained. "+
 			"If contents of fields were left out of it, give the same --exclude", before.ID, j.Group)
 	}
 	exclude := slices.Concat(j.Exclude, left)
-	if leaks := before.MayContain(j.Exclude); current != nil && len(leaks) > 0 {
+	if leaks := st.Latest().MayContain(exclude); current != nil && len(leaks) > 0 {
 		j.planf("Dictionary %v of %s may have the contents of %s, so the new one need not be better.",
 			current.ID(), j.Group, strings.Join(leaks, ", "))
 		current = nil

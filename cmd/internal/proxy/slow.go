@@ -33,7 +33,11 @@ func (l *limiter) allow(most int) (show bool, left int) {
 
 // ends notes which connection it ends, and why.
 func (p *proxy) ends(format string, args ...any) {
-	if show, _ := p.endings.allow(maxSlow); show {
+	show, left := p.endings.allow(maxSlow)
+	if left > 0 {
+		p.options.Notef("%d more connections that it ended have no line", left)
+	}
+	if show {
 		p.options.Notef("ends a "+format, args...)
 	}
 }
