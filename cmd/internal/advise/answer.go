@@ -199,7 +199,7 @@ func (e *estimator) network(t *trial) []float64 {
 func (e *estimator) later(before, after func(i int) float64) float64 {
 	d := e.draws[0]
 	left, _ := ratio(d.others, before, after)
-	if heavy, ok := ratio(d.heavies, before, after); ok {
+	if heavy, _ := ratio(d.heavies, before, after); d.heavy > 0 {
 		left = (d.sizes*left + d.heavy*heavy) / (d.sizes + d.heavy)
 	}
 	return left
@@ -207,12 +207,11 @@ func (e *estimator) later(before, after func(i int) float64) float64 {
 
 // saved is the part that is saved, for each draw: of the values of the sample by themselves, of all
 // others as of those to estimate on. A dictionary compresses its training values better. Apart from
-// them it is the part of heavy ones.
+// them it is the part of heavy ones: by those that were read. If none was, it is estimated as 0, and
+// may be up to that of the others.
 func (e *estimator) saved(before, after func(i int) float64) (all, heavy []float64) {
-	left, ok := ratio(e.draws[0].heavies, before, after)
-	if !ok { // none of them was read
-		left, _ = ratio(e.draws[0].others, before, after)
-	}
+	left, read := ratio(e.draws[0].heavies, before, after)
+	alike, _ := ratio(e.draws[0].others, before, after)
 	known := e.used(toTrain, toChoose)
 	trainees, _ := ratio(known, before, after)
 	part := e.read * sumOf(known, before) / max(1, sumOf(known, before)+sumOf(e.draws[0].others, before))
@@ -221,6 +220,8 @@ func (e *estimator) saved(before, after func(i int) float64) (all, heavy []float
 		heavy[i] = 1 - left
 		if again, ok := ratio(d.heavies, before, after); ok {
 			heavy[i] += e.ofSizes * (left - again)
+		} else if !read {
+			heavy[i] = (1 - alike) * float64(i) / float64(len(e.draws))
 		}
 		others, _ := ratio(d.others, before, after)
 		all[i] = 1 - part*trainees - (1-part)*others

@@ -314,7 +314,7 @@ func (s *scanner) groups(a *Advice) ([]*found, map[*tally]string) {
 		g.Value.shrink()
 		kinds, sampled, valued := map[string]*found{}, map[string]int{}, 0
 		for _, e := range g.Value.entries {
-			if e.sampled && !e.extra {
+			if e.sampled {
 				sampled[e.kind]++
 				valued++
 			}

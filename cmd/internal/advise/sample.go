@@ -25,7 +25,6 @@ type entry struct {
 	sampled  bool          // it is one of those whose values are tried, where there are any
 	rough    bool          // now is MEMORY USAGE
 	heavy    bool          // it counts for itself, not for others of its group
-	extra    bool          // it is heavy, and sampled beside those with the lowest ranks
 	scale    float64       // of now, to MEMORY USAGE of a group, 0 for 1
 	node     *redis.Client // that has it
 }
@@ -145,11 +144,11 @@ func (t *tally) shrink() {
 			t.entriesBelow = e.rank
 		default:
 			held := e.read
-			if !e.extra && (e.rank >= t.valuesBelow || values == t.limits.values) {
+			if e.rank >= t.valuesBelow || values == t.limits.values {
 				t.valuesBelow = min(t.valuesBelow, e.rank)
 				e.drop()
 			}
-			if e.sampled && !e.extra {
+			if e.sampled {
 				values++
 			}
 			t.limits.keptBytes += e.read - held

@@ -624,18 +624,11 @@ func (w *walker) took(n int64) {
 }
 
 // deepen reads more fields of hashes that have a large part of their group's fields. They may be
-// all that there is to try things on. Likewise it reads heavy strings that the sample lacks.
+// all that there is to try things on.
 func (s *scanner) deepen(ctx context.Context) error {
 	for t := range s.limits.tallies {
 		fields := int64(0)
-		t.shrink()
-		weigh(t.entries)
 		for _, e := range t.entries {
-			if e.heavy && !e.sampled {
-				if err := s.readStart(ctx, e); err != nil {
-					return err
-				}
-			}
 			if e.kind == Hash && e.items != nil {
 				fields += e.size
 			}
@@ -673,36 +666,6 @@ func (s *scanner) readMore(ctx context.Context, e *entry, wanted int) error {
 		e.drop()
 	}
 	return err
-}
-
-// readStart reads what is tried of a string, as far as there is room. One that is too large to be
-// packed stays as it is.
-func (s *scanner) readStart(ctx context.Context, e *entry) error {
-	if e.size > packedMax {
-		e.sampled, e.extra = true, true
-		return nil
-	}
-	if s.scan.BytesRead >= s.options.MaxBytes || s.limits.keptBytes+headBytes > s.limits.allBytes {
-		return nil
-	}
-	w := s.walkers[e.node]
-	s.lock.Lock()
-	defer s.lock.Unlock()
-	w.rested, w.waited, w.trips = time.Now(), 0, 0
-	l := &look{entry: e, value: true}
-	err := w.ask(ctx, func(p redis.Pipeliner) {
-		l.size = p.StrLen(ctx, e.name)
-		s.askValue(ctx, p, l)
-	})
-	if err != nil {
-		return err
-	}
-	w.keys++
-	e.usage = 0 // it may have been of another value
-	if w.takeString(l) {
-		e.sampled, e.extra, s.limits.keptBytes = true, true, s.limits.keptBytes+e.read
-	}
-	return w.rest(ctx)
 }
 
 // keepLargest keeps the keys that take most memory.

@@ -209,9 +209,7 @@ func union(pattern string, of []*attempt) *found {
 		}
 		last, lastRead, dropped := uint64(0), uint64(0), false
 		for _, e := range t.entries {
-			if last = max(last, e.rank); e.extra {
-				continue
-			} else if e.sampled {
+			if last = max(last, e.rank); e.sampled {
 				lastRead = max(lastRead, e.rank)
 			} else {
 				dropped = true
@@ -229,7 +227,7 @@ func union(pattern string, of []*attempt) *found {
 			if e.rank > looked {
 				continue
 			}
-			if e.rank > min(looked, read) && !e.extra {
+			if e.rank > min(looked, read) {
 				part := *e
 				part.drop()
 				e = &part
