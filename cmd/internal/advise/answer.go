@@ -207,7 +207,7 @@ func (e *estimator) later(before, after func(i int) float64) float64 {
 
 // saved is the part that is saved, for each draw: of the values of the sample by themselves, of all
 // others as of those to estimate on. A dictionary compresses its training values better. Apart from
-// them it is the part of heavy ones: by those that were read. If none was, it is estimated as 0, and
+// them it is the part of heavy ones, by those that were read. If none was, it is taken for 0, and
 // may be up to that of the others.
 func (e *estimator) saved(before, after func(i int) float64) (all, heavy []float64) {
 	left, read := ratio(e.draws[0].heavies, before, after)
