@@ -49,6 +49,7 @@ type draw struct {
 	sizes      float64 // the mean bytes of a key, without heavy ones
 	heavy      float64 // what these add to the mean
 	heavies    []int   // those that were read
+	read       float64 // their part of heavy
 	others     []int   // entries to estimate on
 	dictionary float64 // how far another dictionary is from this one, in standard deviations
 }
@@ -99,8 +100,11 @@ func (e *estimator) sized(at func(i int) int) (d draw) {
 		}
 		d.heavy += float64(s.now) / n
 		if piece, ok := e.heavy[s]; ok {
-			d.heavies = append(d.heavies, piece)
+			d.heavies, d.read = append(d.heavies, piece), d.read+float64(s.now)/n
 		}
+	}
+	if d.heavy > 0 {
+		d.read /= d.heavy
 	}
 	return d
 }
@@ -200,17 +204,18 @@ func (e *estimator) later(before, after func(i int) float64) float64 {
 	d := e.draws[0]
 	left, _ := ratio(d.others, before, after)
 	if heavy, _ := ratio(d.heavies, before, after); d.heavy > 0 {
-		left = (d.sizes*left + d.heavy*heavy) / (d.sizes + d.heavy)
+		left = (d.sizes*left + d.heavy*(1-d.read*(1-heavy))) / (d.sizes + d.heavy)
 	}
 	return left
 }
 
 // saved is the part that is saved, for each draw: of the values of the sample by themselves, of all
 // others as of those to estimate on. A dictionary compresses its training values better. Apart from
-// them it is the part of heavy ones, by those that were read. If none was, it is taken for 0, and
-// may be up to that of the others.
+// them it is the part of heavy ones: that of those that were read. What was not read is taken to
+// save nothing, and may save as much as the others.
 func (e *estimator) saved(before, after func(i int) float64) (all, heavy []float64) {
-	left, read := ratio(e.draws[0].heavies, before, after)
+	read := e.draws[0].read
+	left, _ := ratio(e.draws[0].heavies, before, after)
 	alike, _ := ratio(e.draws[0].others, before, after)
 	known := e.used(toTrain, toChoose)
 	trainees, _ := ratio(known, before, after)
@@ -220,9 +225,8 @@ func (e *estimator) saved(before, after func(i int) float64) (all, heavy []float
 		heavy[i] = 1 - left
 		if again, ok := ratio(d.heavies, before, after); ok {
 			heavy[i] += e.ofSizes * (left - again)
-		} else if !read {
-			heavy[i] = (1 - alike) * float64(i) / float64(len(e.draws))
 		}
+		heavy[i] = read*heavy[i] + (1-read)*(1-alike)*float64(i)/float64(len(e.draws))
 		others, _ := ratio(d.others, before, after)
 		all[i] = 1 - part*trainees - (1-part)*others
 		all[i] = all[0] + e.ofValues*(all[i]-all[0])

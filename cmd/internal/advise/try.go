@@ -265,7 +265,7 @@ func (g *groupSample) values(encode func(dst, src []byte) ([]byte, error)) ([][]
 	even := g.even(g.packable)
 	for i, p := range g.pieces {
 		for j := range p.items {
-			if g.uses[i] == toEstimate || !g.packable(&p.items[j]) || !even(i) {
+			if g.uses[i] == toEstimate || p.heavy || !g.packable(&p.items[j]) || !even(i) {
 				continue
 			}
 			v := p.items[j].head

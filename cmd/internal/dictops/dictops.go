@@ -149,12 +149,16 @@ func Publish(ctx context.Context, r *registry.Registry, o Options) (*Published, 
 		return nil, err
 	}
 	r.WarnOfEviction(ctx)
-	if fields := st.Find(d.ID()).MayContain(st.Excluded()); len(fields) > 0 {
+	e := st.Find(d.ID())
+	if e == nil {
+		return nil, fmt.Errorf("dictionary %v has gone from group %q again", d.ID(), o.Group)
+	}
+	if fields := e.MayContain(st.Excluded()); len(fields) > 0 {
 		r.Notef("warning: another dictionary of %s was made without the contents of %s. This one may have them. "+
 			"If it has not, --training FILE shows it. Else take it back: bale dict remove %v %s %s",
 			o.Group, strings.Join(fields, ", "), d.ID(), printable.Option("--group", o.Group), r.Flags())
 	}
-	left := max(0, time.Until(st.Find(d.ID()).Published.Add(grace))).Round(time.Second)
+	left := max(0, time.Until(e.Published.Add(grace))).Round(time.Second)
 	return &Published{Group: o.Group, Dictionary: d.ID(), Bytes: len(d.Bytes()), Current: st.Current == d.ID(), Grace: left, flags: r.Flags()}, nil
 }
 
