@@ -36,7 +36,7 @@ COMPUTING := ^Test(Study|HostileDescriptions|LostWritesFailTheCell|Interferes|To
 test:
 	@command -v redis-server >/dev/null || echo "There is no redis-server in PATH (Debian: apt-get install redis-server): tests that need a real one are left out."
 	@echo "Left out: tests that take long (make long)."
-	go test -vet=off -toolexec='env GOGC=off GOMEMLIMIT=1536MiB' -timeout=10m -p 4 -parallel 4 -skip='$(ALL_LONG)' $(GOTESTFLAGS) \
+	@go test -vet=off -toolexec='env GOGC=off GOMEMLIMIT=1536MiB' -timeout=10m -p 4 -parallel 4 -skip='$(ALL_LONG)' $(GOTESTFLAGS) \
 		$(filter-out ./examples/% ./testkit/rivals/% ./adapter/valkey/%,$(PACKAGES))
 
 # The tests that make test leaves out.

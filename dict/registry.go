@@ -231,9 +231,9 @@ func (e *Entry) MayContain(fields []string) []string {
 // nil without both, and part of the State.
 func (s *State) Latest() *Entry { return s.Find(cmp.Or(s.Current, s.Previous)) }
 
-// Excluded are the fields whose contents should stay out of the group's next dictionary, as in
-// Latest and in those that are newer or were never current; without Latest, as in all: bale migrate
-// and [Auto] leave them out.
+// Excluded are the fields whose contents should stay out of the group's next dictionary: those of
+// Latest, and of dictionaries that are newer or were never current. Without Latest they are those
+// of all. bale migrate and [Auto] leave them out.
 func (s *State) Excluded() (fields []string) {
 	latest := s.Latest()
 	for i := range s.Dictionaries {

@@ -76,15 +76,16 @@ func newEstimator(g *groupSample, keys int64, seed uint64) *estimator {
 	return e
 }
 
-// used are the pieces for a use, without heavy ones; all others where there are none.
+// used are the pieces for some uses, without heavy ones; all others for none, and where there are
+// none.
 func (g *groupSample) used(as ...use) (at []int) {
 	for i, u := range g.uses {
-		if slices.Contains(as, u) && !g.pieces[i].heavy {
+		if !g.pieces[i].heavy && (len(as) == 0 || slices.Contains(as, u)) {
 			at = append(at, i)
 		}
 	}
-	if len(at) == 0 && len(as) <= int(toEstimate) {
-		return g.used(toTrain, toChoose, toEstimate)
+	if len(at) == 0 && len(as) > 0 {
+		return g.used()
 	}
 	return at
 }
@@ -153,8 +154,7 @@ func (e *estimator) saving(t *trial) []float64 {
 // promise is what a trial saves of a group by the values that are there to choose by.
 func (e *estimator) promise(t *trial) float64 {
 	left, _ := ratio(e.used(toChoose), e.before, t.afterOf)
-	_, heavy := e.saved(e.before, t.afterOf)
-	return e.keys*(e.draws[0].sizes*(1-left)+e.draws[0].heavy*heavy[0]) - e.dictionary(t)
+	return e.keys*(e.draws[0].sizes*(1-left)+e.draws[0].heavy*e.ofHeavy(e.before, t.afterOf)) - e.dictionary(t)
 }
 
 // ahead is what a trial saves more than another one, in bytes: the least that the values to choose
@@ -187,7 +187,7 @@ func (e *estimator) dictionary(t *trial) float64 {
 // network is likewise what reading one value saves.
 func (e *estimator) network(t *trial) []float64 {
 	all, heavy := e.saved(e.wireBefore, t.wireOf)
-	light, heavies := e.used(toTrain, toChoose, toEstimate), e.draws[0].heavies
+	light, heavies := e.used(), e.draws[0].heavies
 	values := sumOf(light, func(i int) float64 { return e.pieces[i].times * float64(len(e.pieces[i].items)) })
 	n := float64(max(1, len(e.sizes)))
 	ofLight := sumOf(light, e.wireBefore) / max(1, values) * (1 - float64(len(heavies))/n)
@@ -203,30 +203,34 @@ func (e *estimator) network(t *trial) []float64 {
 func (e *estimator) later(before, after func(i int) float64) float64 {
 	d := e.draws[0]
 	left, _ := ratio(d.others, before, after)
-	if heavy, _ := ratio(d.heavies, before, after); d.heavy > 0 {
-		left = (d.sizes*left + d.heavy*(1-d.read*(1-heavy))) / (d.sizes + d.heavy)
+	if d.heavy > 0 {
+		left = (d.sizes*left + d.heavy*(1-e.ofHeavy(before, after))) / (d.sizes + d.heavy)
 	}
 	return left
 }
 
+// ofHeavy is the part that is saved of heavy ones. What was not read is taken to save nothing.
+func (e *estimator) ofHeavy(before, after func(i int) float64) float64 {
+	left, _ := ratio(e.draws[0].heavies, before, after)
+	return e.draws[0].read * (1 - left)
+}
+
 // saved is the part that is saved, for each draw: of the values of the sample by themselves, of all
 // others as of those to estimate on. A dictionary compresses its training values better. Apart from
-// them it is the part of heavy ones: that of those that were read. What was not read is taken to
-// save nothing, and may save as much as the others.
+// them it is ofHeavy; what was not read of these may save as much as the others.
 func (e *estimator) saved(before, after func(i int) float64) (all, heavy []float64) {
-	read := e.draws[0].read
-	left, _ := ratio(e.draws[0].heavies, before, after)
-	alike, _ := ratio(e.draws[0].others, before, after)
+	first, ofHeavy := e.draws[0], e.ofHeavy(before, after)
+	alike, _ := ratio(first.others, before, after)
 	known := e.used(toTrain, toChoose)
 	trainees, _ := ratio(known, before, after)
-	part := e.read * sumOf(known, before) / max(1, sumOf(known, before)+sumOf(e.draws[0].others, before))
+	bytes := sumOf(known, before)
+	part := e.read * bytes / max(1, bytes+sumOf(first.others, before))
 	all, heavy = make([]float64, len(e.draws)), make([]float64, len(e.draws))
 	for i, d := range e.draws {
-		heavy[i] = 1 - left
-		if again, ok := ratio(d.heavies, before, after); ok {
-			heavy[i] += e.ofSizes * (left - again)
+		heavy[i] = ofHeavy + (1-first.read)*(1-alike)*float64(i)/float64(len(e.draws))
+		if left, ok := ratio(d.heavies, before, after); ok {
+			heavy[i] += e.ofSizes * (first.read*(1-left) - ofHeavy)
 		}
-		heavy[i] = read*heavy[i] + (1-read)*(1-alike)*float64(i)/float64(len(e.draws))
 		others, _ := ratio(d.others, before, after)
 		all[i] = 1 - part*trainees - (1-part)*others
 		all[i] = all[0] + e.ofValues*(all[i]-all[0])

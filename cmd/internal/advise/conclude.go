@@ -98,7 +98,8 @@ func (a *Advice) amongOthers(g *Group) {
 	}
 	if len(names) > 0 {
 		a.warn("%s saves %s, and holds kinds of few keys. Its largest: %s. "+
-			"A pattern of such keys as --match makes them a group.", g.Name, page.Amount(g.Saving.Estimate), strings.Join(names, ", "))
+			"A pattern of such keys as --match makes them a group.",
+			g.Name, page.Amount(g.Saving.Estimate), strings.Join(names, ", "))
 	}
 }
 

@@ -409,7 +409,6 @@ func (a *Advice) packedTable(w page.Sheet) {
 				"what that group excludes stays out of no other's dictionaries."
 		}
 		what += meaning(a.at) + a.warnBeyond(g.Match)
-
 		w.Hanging("  ", what)
 		printable.Fprintf(w, "  bale migrate --redis %s %s %s --repack\n",
 			a.at, printable.Option("--match", pattern), g.Packed.renewal)

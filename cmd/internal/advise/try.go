@@ -148,21 +148,18 @@ func newGroupSample(m *memory, all []*entry, keys int64) *groupSample {
 			}
 		}
 		g.items += len(e.items)
-		switch {
-		case e.kind == Hash:
-			there += bytes * float64(e.size) / float64(len(e.items))
-			count += packable * float64(e.size) / float64(len(e.items))
-		case e.heavy:
-			count += packable
-		default:
-			there += bytes
-			count += packable
+		times := 1.0
+		if e.kind == Hash {
+			times = float64(e.size) / float64(len(e.items))
+		}
+		if count += packable * times; !e.heavy {
+			there += bytes * times
 		}
 		if e.kind != Hash || hashes >= fewHashes || e.encoding == "listpack" || len(e.items) < 2 {
 			g.add(piece{entry: e, items: e.items, before: float64(e.now), wire: bytes})
 			continue
 		}
-		times, beside, fields := float64(e.size)/float64(len(e.items)), float64(e.now), make([]int64, len(e.items))
+		beside, fields := float64(e.now), make([]int64, len(e.items))
 		for i, it := range e.items {
 			fields[i] = m.field(e, it, it.size)
 			beside -= times * float64(fields[i])

@@ -34,11 +34,7 @@ func infoOf(ctx context.Context, node *redis.Client, section ...string) (map[str
 // TakesWrites is [ErrReplica] if a server says that it is a replica that takes none. The client of
 // a cluster writes to masters.
 func TakesWrites(ctx context.Context, client redis.UniversalClient) error {
-	node, ok := client.(*redis.Client)
-	if !ok {
-		return nil
-	}
-	info, err := infoOf(ctx, node, "replication")
+	info, err := replicationOf(ctx, client)
 	if info["role"] == "slave" && info["slave_read_only"] != "0" {
 		return ErrReplica
 	}
@@ -50,12 +46,16 @@ func TakesWrites(ctx context.Context, client redis.UniversalClient) error {
 
 // Unlinked reports a replica that has no link to its master, or has nothing from it yet.
 func Unlinked(ctx context.Context, client redis.UniversalClient) bool {
-	node, ok := client.(*redis.Client)
-	if !ok {
-		return false
-	}
-	info, _ := infoOf(ctx, node, "replication")
+	info, _ := replicationOf(ctx, client)
 	return info["role"] == "slave" && info["master_link_status"] != "up"
+}
+
+// replicationOf has nothing of a cluster.
+func replicationOf(ctx context.Context, client redis.UniversalClient) (map[string]string, error) {
+	if node, ok := client.(*redis.Client); ok {
+		return infoOf(ctx, node, "replication")
+	}
+	return nil, nil
 }
 
 // callsPrefix begins the names of the fields of section commandstats.

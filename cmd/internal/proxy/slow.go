@@ -33,12 +33,17 @@ func (l *limiter) allow(most int) (show bool, left int) {
 
 // ends notes which connection it ends, and why.
 func (p *proxy) ends(format string, args ...any) {
-	show, left := p.endings.allow(maxSlow)
+	p.some(&p.endings, "connections that it ended", "ends a "+format, args...)
+}
+
+// some notes what may happen often, and how many of these have no line.
+func (p *proxy) some(l *limiter, of, format string, args ...any) {
+	show, left := l.allow(maxSlow)
 	if left > 0 {
-		p.options.Notef("%d more connections that it ended have no line", left)
+		p.options.Notef("%d more %s have no line", left, of)
 	}
 	if show {
-		p.options.Notef("ends a "+format, args...)
+		p.options.Notef(format, args...)
 	}
 }
 
@@ -50,11 +55,6 @@ func (p *proxy) slow(d *details, client net.Addr) {
 		return
 	}
 	p.counters.slow.Add(1)
-	show, left := p.slowness.allow(maxSlow)
-	if left > 0 {
-		p.options.Notef("%d more slow commands have no line", left)
-	}
-	if show {
-		p.options.Notef("slow: %v for %q, key %q, of %s", took.Round(time.Microsecond), d.name, d.key, client)
-	}
+	p.some(&p.slowness, "slow commands", "slow: %v for %q, key %q, of %s",
+		took.Round(time.Microsecond), d.name, d.key, client)
 }
