@@ -209,9 +209,9 @@ func makes(t testing.TB, s Setting, d *dict.Dictionary) compress.Compressor {
 	return c
 }
 
-// TestRoundTrip takes values through every form of every setting: bare, through frames, from
+// TestEnginesRoundTrip takes values through every form of every setting: bare, through frames, from
 // several goroutines, and to a reader of another form where the format is the same.
-func TestRoundTrip(t *testing.T) {
+func TestEnginesRoundTrip(t *testing.T) {
 	all, _ := settings(t)
 	dicts := dictionaries(t)
 	for _, s := range all {

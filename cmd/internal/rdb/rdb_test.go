@@ -513,8 +513,8 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
-// TestDamaged cuts and changes files at random: each is loaded or refused, with a cause.
-func TestDamaged(t *testing.T) {
+// TestDamagedFiles cuts and changes files at random: each is loaded or refused, with a cause.
+func TestDamagedFiles(t *testing.T) {
 	for _, checksum := range []string{"yes", "no"} {
 		whole, err := os.ReadFile(saved(t, mixed(t), "--rdbchecksum", checksum))
 		if err != nil {
