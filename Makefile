@@ -30,13 +30,15 @@ COMPUTING := ^Test(Study|HostileDescriptions|Interferes|AlternatingValues|Profil
 .PHONY: test long vet race fuzz bench figures lint servers servers-fetch campaign mutants release tidy
 
 # The tests and the import rules (internal/lint), but for those that take long. Most wait for servers, so that more packages than
-# processors are tested at once. The examples, the rivals and the campaign take a minute to compile, and make long has their tests. adapter/valkey
-# takes half a minute, is made of adapter/rueidis, and make race has its tests (in nightly CI). The
-# compiler collects garbage when it has 1.5 GiB, which takes a quarter less time.
+# processors are tested at once. The examples, the rivals and the campaign take a minute to compile, and make long has their tests.
+# adapter/valkey takes half a minute, is made of adapter/rueidis, and make race has its tests (in nightly CI). The compiler collects
+# garbage when it has 1.5 GiB, which takes a quarter less time. It inlines nothing in the commands, where it would spend most of its
+# time on methods of go-redis (docs/figures.md); dataset has tests that count allocations, which then differ.
 test:
 	@command -v redis-server >/dev/null || echo "There is no redis-server in PATH (Debian: apt-get install redis-server): tests that need a real one are left out."
 	@echo "Left out: tests that take long (make long)."
-	@go test -vet=off -toolexec='env GOGC=off GOMEMLIMIT=1536MiB' -timeout=10m -p 4 -parallel 4 -skip='$(ALL_LONG)' $(GOTESTFLAGS) \
+	@go test -vet=off -gcflags='github.com/balekv/bale/cmd/...=-l' -gcflags='github.com/balekv/bale/cmd/internal/dataset/...=' \
+		-toolexec='env GOGC=off GOMEMLIMIT=1536MiB' -timeout=10m -p 4 -parallel 4 -skip='$(ALL_LONG)' $(GOTESTFLAGS) \
 		$(filter-out ./examples/% ./testkit/rivals/% ./adapter/valkey/% ./testkit/campaign/%,$(PACKAGES))
 
 # The tests that make test leaves out.
