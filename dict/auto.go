@@ -81,8 +81,8 @@ type Auto struct {
 	// Train are the options of the training; Setting, Engine and Current are the group's. Workers
 	// defaults to 1, and training then takes at most half of one processor. Auto does not count the
 	// group's keys in Redis: set Values if they are far from a million, else a dictionary for few keys
-	// may be too large, and one for many too small. Fields whose contents the current dictionary
-	// leaves out stay out of the next one, whatever Exclude says.
+	// may be too large, and one for many too small. The next dictionary also leaves out the fields of
+	// [State.Excluded], whatever Exclude says.
 	Train TrainOptions
 }
 

@@ -18,7 +18,7 @@ type migrateCommand struct {
 	Compress string    `placeholder:"SETTING" help:"What values are packed with, as the programs that write them have it: zstd, with a level where wanted (zstd:3), s2, lz4 and others. Default: zstd."`
 	Dict     string    `placeholder:"ID|FILE|current|auto" help:"The dictionary to pack with, which the registry must have: its id or its file; current for the one that --group is written with; auto to train, publish and activate one."`
 	Group    string    `placeholder:"NAME" help:"The group of the dictionary. Default: made of the pattern, user:profile of 'user:*:profile'."`
-	Exclude  []string  `placeholder:"FIELDS" help:"With --dict auto: fields of JSON values whose contents never enter the dictionary: names, or paths from the root (user.token). Those that the group's dictionary leaves out stay out."`
+	Exclude  []string  `placeholder:"FIELDS" help:"With --dict auto: fields of JSON values whose contents never enter the dictionary: names, or paths from the root (user.token). Fields that the group's dictionaries leave out stay out."`
 	Revert   bool      `help:"Unpack what is packed, in place of packing."`
 	Repack   bool      `help:"Pack anew what is packed with another algorithm or dictionary, too."`
 	DryRun   bool      `help:"Change no value, and say what would be changed."`

@@ -77,7 +77,7 @@ func TestForbiddenCommands(t *testing.T) {
 	}
 	allow := expected{1, `the user "u" may not run EVAL; ACL SETUSER u +eval allows it`}
 	noScripts := map[string]expected{
-		"dry run": {0, "a run that is none would fail: values are replaced by a script within the server: not allowed by the server: the user \"u\" may not run EVAL"},
+		"dry run": {0, "a real run would fail: values are replaced by a script within the server: not allowed by the server: the user \"u\" may not run EVAL"},
 		"migrate": allow, "dict": allow, "revert": allow, "publish": allow, "activate": allow, "previous": allow, "remove": allow, "restore": allow, "import": allow, "grace": allow,
 	}
 	for name, test := range map[string]struct {

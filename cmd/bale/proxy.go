@@ -38,7 +38,7 @@ type proxyCommand struct {
 	MaxRequest    cli.Bytes     `default:"64MiB" placeholder:"N" help:"The largest command on keys in scope, on several keys, or with a script. Others have no limit. Default: ${default}."`
 	MaxMemory     cli.Bytes     `default:"1GiB" placeholder:"N" help:"Memory of all connections for commands, replies and decoded values in scope; beyond it a command is an error. One connection may hold a quarter. Default: ${default}."`
 	Stall         time.Duration `default:"30s" placeholder:"D" help:"How long a client may take to go on with a command or reply that takes memory of --max-memory, and 1 s for each 128 KiB of it. Default: ${default}."`
-	SlowLog       time.Duration `placeholder:"D" help:"Write a line for each command that takes as long, at most ten a second: its name, first key and client, never values. Default: none."`
+	SlowLog       time.Duration `placeholder:"D" help:"Write a line for each command that takes at least this long, ten a second at most: its name, first key and client, never values. Default: none."`
 	Drain         time.Duration `default:"10s" placeholder:"D" help:"On SIGTERM, how long replies in flight are waited for. Default: ${default}."`
 }
 

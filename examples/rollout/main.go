@@ -43,7 +43,7 @@ func run(ctx context.Context, addr string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	hook, err := goredis.NewHook(packer, goredis.HookOptions{Match: []string{"shop:user:*"}, ReadOnly: true})
+	hook, err := goredis.NewHook(packer, goredis.HookOptions{Match: []string{"shop:user:*:profile"}, ReadOnly: true})
 	if err != nil {
 		return err
 	}
@@ -58,17 +58,17 @@ func run(ctx context.Context, addr string, out io.Writer) error {
 	}
 	other := redis.NewClient(&redis.Options{Addr: addr})
 	defer other.Close()
-	if err := other.Set(ctx, "shop:user:ada", packed, 0).Err(); err != nil {
+	if err := other.Set(ctx, "shop:user:ada:profile", packed, 0).Err(); err != nil {
 		return err
 	}
-	profile, err := rdb.Get(ctx, "shop:user:ada").Result()
+	profile, err := rdb.Get(ctx, "shop:user:ada:profile").Result()
 	if err != nil {
 		return err
 	}
-	if err := rdb.Set(ctx, "shop:user:ada", profile, 0).Err(); err != nil {
+	if err := rdb.Set(ctx, "shop:user:ada:profile", profile, 0).Err(); err != nil {
 		return err
 	}
-	stored, err := other.Get(ctx, "shop:user:ada").Result()
+	stored, err := other.Get(ctx, "shop:user:ada:profile").Result()
 	fmt.Fprintf(out, "reads packed: %v, writes plain: %v\n", len(profile) > len(packed), stored == profile)
 	return err
 }

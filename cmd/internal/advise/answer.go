@@ -76,8 +76,8 @@ func newEstimator(g *groupSample, keys int64, seed uint64) *estimator {
 	return e
 }
 
-// used are the pieces for some uses, without heavy ones; all others for none, and where there are
-// none.
+// used returns the pieces with one of the given uses, without heavy ones. Without arguments, or if
+// no piece matches, it returns all pieces that are not heavy.
 func (g *groupSample) used(as ...use) (at []int) {
 	for i, u := range g.uses {
 		if !g.pieces[i].heavy && (len(as) == 0 || slices.Contains(as, u)) {
@@ -215,9 +215,10 @@ func (e *estimator) ofHeavy(before, after func(i int) float64) float64 {
 	return e.draws[0].read * (1 - left)
 }
 
-// saved is the part that is saved, for each draw: of the values of the sample by themselves, of all
-// others as of those to estimate on. A dictionary compresses its training values better. Apart from
-// them it is ofHeavy; what was not read of these may save as much as the others.
+// saved returns two parts for each draw. all is the part saved of light values: those of the sample
+// as measured, others as those to estimate on, for a dictionary compresses its training values
+// better. heavy is the part saved of heavy values: ofHeavy, and in later draws up to what light
+// ones save for those that were not read.
 func (e *estimator) saved(before, after func(i int) float64) (all, heavy []float64) {
 	first, ofHeavy := e.draws[0], e.ofHeavy(before, after)
 	alike, _ := ratio(first.others, before, after)

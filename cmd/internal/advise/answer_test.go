@@ -213,7 +213,7 @@ func TestAmongOthers(t *testing.T) {
 	for i := range a.Groups {
 		a.amongOthers(&a.Groups[i])
 	}
-	if len(a.Warnings) != 1 || !strings.Contains(a.Warnings[0], "Its largest: feed:0 (1.0 MiB), feed:2 (1.0 MiB), feed:4 (1.0 MiB). A pattern") {
+	if len(a.Warnings) != 1 || !strings.Contains(a.Warnings[0], "Its largest keys: feed:0 (1.0 MiB), feed:2 (1.0 MiB), feed:4 (1.0 MiB). To make") {
 		t.Errorf("%q", a.Warnings)
 	}
 }

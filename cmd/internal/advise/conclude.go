@@ -85,7 +85,7 @@ const (
 )
 
 // amongOthers names the largest of the keys without a group where they save much. They may be of
-// some few kinds, that --match makes groups of.
+// some few kinds, which --group makes groups of.
 func (a *Advice) amongOthers(g *Group) {
 	if g.Name != keygroup.Other || g.Chosen < 0 || g.Saving.Estimate < muchOfAll*a.Total.Saving.Estimate {
 		return
@@ -97,8 +97,8 @@ func (a *Advice) amongOthers(g *Group) {
 		}
 	}
 	if len(names) > 0 {
-		a.warn("%s saves %s, and holds kinds of few keys. Its largest: %s. "+
-			"A pattern of such keys as --match makes them a group.",
+		a.warn("%s would save %s. It holds many kinds with few keys each. Its largest keys: %s. "+
+			"To make a kind a group, give its pattern with --group.",
 			g.Name, page.Amount(g.Saving.Estimate), strings.Join(names, ", "))
 	}
 }

@@ -134,7 +134,7 @@ func Publish(ctx context.Context, r *registry.Registry, o Options) (*Published, 
 	if o.Training == "" {
 		warnOfPlain(r, o.File, d, o.Group)
 	}
-	if err := keyspace.TakesWrites(ctx, r.Keys); err != nil { // what is there already is not written
+	if err := keyspace.TakesWrites(ctx, r.Keys); err != nil { // publishing what is there writes nothing, and would succeed
 		return nil, err
 	}
 	if err := r.Publish(ctx, o.Group, d, info); err != nil {
@@ -151,11 +151,11 @@ func Publish(ctx context.Context, r *registry.Registry, o Options) (*Published, 
 	r.WarnOfEviction(ctx)
 	e := st.Find(d.ID())
 	if e == nil {
-		return nil, fmt.Errorf("dictionary %v has gone from group %q again", d.ID(), o.Group)
+		return nil, fmt.Errorf("dictionary %v was removed from group %q meanwhile", d.ID(), o.Group)
 	}
 	if fields := e.MayContain(st.Excluded()); len(fields) > 0 {
-		r.Notef("warning: another dictionary of %s was made without the contents of %s. This one may have them. "+
-			"If it has not, --training FILE shows it. Else take it back: bale dict remove %v %s %s",
+		r.Notef("warning: another dictionary of %s was made without the contents of %s. This one may contain them. "+
+			"If it was trained without them, publish it again with --training FILE. Otherwise remove it: bale dict remove %v %s %s",
 			o.Group, strings.Join(fields, ", "), d.ID(), printable.Option("--group", o.Group), r.Flags())
 	}
 	left := max(0, time.Until(e.Published.Add(grace))).Round(time.Second)
@@ -195,7 +195,7 @@ func trainingInfo(path string, id frame.DictionaryID) (info dict.Info, err error
 		Winner   *dict.Candidate
 	}
 	if err := json.NewDecoder(io.LimitReader(f, maxTraining)).Decode(&t); err != nil {
-		return info, fmt.Errorf("%s is no file of bale train --json: %w", path, err)
+		return info, fmt.Errorf("%s was not written by bale train --json: %w", path, err)
 	}
 	if t.Winner == nil || t.Winner.ID != id {
 		return info, fmt.Errorf("%s is not about dictionary %v", path, id)

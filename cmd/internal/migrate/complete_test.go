@@ -226,7 +226,7 @@ func TestExcludedFields(t *testing.T) {
 
 	// Keys of that group by another pattern: whose they are is not guessed.
 	o.Match, o.Group, o.Exclude, o.Resume = []string{"*:1*"}, "", nil, ""
-	if _, err := Run(ctx, o); err == nil || !strings.Contains(err.Error(), `as they do for "acct". Give the --group`) {
+	if _, err := Run(ctx, o); err == nil || !strings.Contains(err.Error(), `or may do so: "acct". If programs`) {
 		t.Errorf("without --group: %v", err)
 	}
 	o.Group = "ones" // trains, and none pays
@@ -283,13 +283,13 @@ func TestWhoseGroup(t *testing.T) {
 	}{
 		"waits for activation": {func(r *dict.Registry) error {
 			return r.Publish(ctx, "acct", waiting, dict.Info{Exclude: "secret"})
-		}, `as they do for "acct". Give`},
+		}, `or may do so: "acct". If programs`},
 		"a state that cannot be read": {func(r *dict.Registry) error {
 			return errors.Join(r.Publish(ctx, "acct", waiting, dict.Info{}), c.Set(ctx, r.GroupKey("acct"), "x", 0).Err())
-		}, `as they do for "acct". Give`},
+		}, `or may do so: "acct". If programs`},
 		"a state that is gone": {func(r *dict.Registry) error {
 			return errors.Join(r.Publish(ctx, "user", waiting, dict.Info{}), c.Del(ctx, r.GroupKey("user")).Err())
-		}, `as they do for "user". Give`},
+		}, `or may do so: "user". If programs`},
 		"excludes nothing": {func(r *dict.Registry) error { return r.Publish(ctx, "acct", waiting, dict.Info{}) }, ""},
 		"excludes itself": {func(r *dict.Registry) error {
 			return r.Publish(ctx, "user", waiting, dict.Info{Exclude: "secret"})

@@ -124,7 +124,7 @@ func (j *job) claim(ctx context.Context) (func(context.Context) (time.Time, erro
 		states := registry.States{Registry: j.registry}
 		err = states.All(ctx, look)
 		if states.Warn(); registry.Foreign(err) {
-			err = fmt.Errorf("%w; --group NAME does without the list", err)
+			err = fmt.Errorf("%w; give --group NAME: then the list of groups is not needed", err)
 		}
 	} else if st, failed := j.registry.Group(ctx, j.Group); failed == nil {
 		look(st)
@@ -155,8 +155,8 @@ func (j *job) claim(ctx context.Context) (func(context.Context) (time.Time, erro
 	return c.Hold, err
 }
 
-// meant is an error if nobody named the run's group, which is new, and another one leaves fields
-// out of its dictionaries: these keys may belong to that one.
+// meant returns an error if --dict auto would begin a new, unnamed group while another group leaves
+// fields out of its dictionaries: these keys may belong to that group.
 func (j *job) meant(ctx context.Context) error {
 	if !j.unnamed || j.Dict != Auto {
 		return nil
@@ -176,7 +176,7 @@ func (j *job) meant(ctx context.Context) error {
 		careful = append(careful, strconv.Quote(u.Group))
 	}
 	if registry.Foreign(err) {
-		return fmt.Errorf("%w; --group NAME does without the list", err)
+		return fmt.Errorf("%w; give --group NAME: then the list of groups is not needed", err)
 	}
 	if err != nil || there || len(careful) == 0 {
 		return err
@@ -184,8 +184,10 @@ func (j *job) meant(ctx context.Context) error {
 	if more := len(careful) - mostNamed; more > 0 {
 		careful = append(careful[:mostNamed], fmt.Sprint(more, " more"))
 	}
-	return fmt.Errorf("there is no group %q, a name made of --match, "+
-		"and the contents of fields may have to stay out of its dictionary, as they do for %s. Give the --group that programs pack these keys with, or for a new one %s and perhaps --exclude",
+	return fmt.Errorf("group %q does not exist; its name was made from --match. "+
+		"These groups leave fields out of their dictionaries, or may do so: %s. "+
+		"If programs pack these keys with one of them, give that --group. "+
+		"For a new group, give %s, and --exclude for fields that must stay out",
 		j.Group, page.Enumerated(careful), printable.Option("--group", j.Group))
 }
 

@@ -186,7 +186,7 @@ func (j *job) prepare(ctx context.Context) error {
 		if !j.DryRun || !errors.Is(err, keyspace.ErrDenied) && !errors.Is(err, keyspace.ErrReplica) {
 			return err
 		}
-		j.registry.Notef("WARNING: this dry run goes on, and a run that is none would fail: %v", err)
+		j.registry.Notef("WARNING: this dry run continues, but a real run would fail: %v", err)
 	}
 	if err := j.meant(ctx); err != nil {
 		return err

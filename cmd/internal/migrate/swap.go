@@ -399,8 +399,8 @@ func (s *swapper) knowsExpiry(
 	return !unknown, nil
 }
 
-// CanSwap is an error if a server does not let the user run scripts, without which a run changes
-// nothing, or is a replica. EVAL is enough: EVALSHA saves sending them.
+// CanSwap returns an error if a server is a replica, or does not let the user run scripts: a run
+// needs them to change values. EVAL is enough: EVALSHA saves sending them.
 func CanSwap(ctx context.Context, client redis.UniversalClient) error {
 	if cluster, ok := client.(*redis.ClusterClient); ok {
 		return cluster.ForEachMaster(ctx,

@@ -723,7 +723,7 @@ func TestStalledBehind(t *testing.T) {
 				time.Sleep(10 * time.Millisecond)
 			}
 			if name == "waits" {
-				notes.await(t, "ends a connection: replies that a large command waits for do not come in time (--stall)")
+				notes.await(t, "ends a connection: commands behind a large one waited too long for replies, and held its memory (--stall)")
 			}
 			c.Close()
 		})

@@ -71,7 +71,7 @@ type Options struct {
 	MaxRequest int           // bytes of a command that is looked into
 	MaxMemory  int64         // bytes that all connections hold beyond their buffers; one may hold a quarter, and four times MaxRequest
 	Stall      time.Duration // for a client to go on with a command or reply that takes memory, and 1 s for each 128 KiB
-	SlowLog    time.Duration // a command that takes as long gets a line in Err; 0 for none
+	SlowLog    time.Duration // a command that takes at least this long gets a line in Err; 0 for none
 	Drain      time.Duration // for replies in flight when the context ends
 
 	Metrics string // HOST:PORT of /metrics and /ready, or empty

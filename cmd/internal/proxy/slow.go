@@ -7,7 +7,7 @@ import (
 )
 
 // maxSlow is how many slow commands a second have a line, and how many connections that end. The
-// other commands are counted.
+// others are counted.
 const maxSlow = 10
 
 // limiter keeps what happens often from filling the log.
@@ -36,11 +36,11 @@ func (p *proxy) ends(format string, args ...any) {
 	p.some(&p.endings, "connections that it ended", "ends a "+format, args...)
 }
 
-// some notes what may happen often, and how many of these have no line.
+// some notes what may happen often, and how many of these were not logged.
 func (p *proxy) some(l *limiter, of, format string, args ...any) {
 	show, left := l.allow(maxSlow)
 	if left > 0 {
-		p.options.Notef("%d more %s have no line", left, of)
+		p.options.Notef("%d more %s were not logged", left, of)
 	}
 	if show {
 		p.options.Notef(format, args...)

@@ -25,7 +25,7 @@ func (c *client) mayHold() bool {
 // takes none of the replies.
 func (c *client) await(busy func(*queue) bool) bool {
 	if n := c.up.taken; n > 0 {
-		defer c.endIn(c.patience(n), "replies that a large command waits for do not come in time").Stop()
+		defer c.endIn(c.patience(n), "commands behind a large one waited too long for replies, and held its memory").Stop()
 	}
 	if c.down != nil {
 		ended := make(chan struct{})

@@ -207,8 +207,8 @@ func (r *Registry) WarnOfEviction(ctx context.Context) {
 func (r *Registry) WarnOfLag(ctx context.Context) {
 	for _, s := range r.Servers {
 		if keyspace.Unlinked(ctx, s.Client) {
-			r.Notef("WARNING: %s is a replica without a link to its master: it may lack keys, "+
-				"also while it loads them for the first time", s.Name)
+			r.Notef("WARNING: %s is a replica that is not in step with its master: it may lack keys. "+
+				"Its link is down, or its first copy is not complete", s.Name)
 		}
 	}
 }
