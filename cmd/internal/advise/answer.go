@@ -48,7 +48,7 @@ type estimator struct {
 type draw struct {
 	sizes      float64 // the mean bytes of a key, without heavy ones
 	heavy      float64 // what these add to the mean
-	heavies    []int   // those that were read
+	heavies    []int   // the pieces of those that were read
 	read       float64 // their part of heavy
 	others     []int   // entries to estimate on
 	dictionary float64 // how far another dictionary is from this one, in standard deviations
@@ -187,11 +187,16 @@ func (e *estimator) dictionary(t *trial) float64 {
 // network is likewise what reading one value saves.
 func (e *estimator) network(t *trial) []float64 {
 	all, heavy := e.saved(e.wireBefore, t.wireOf)
-	light, heavies := e.used(), e.draws[0].heavies
+	light := e.used()
 	values := sumOf(light, func(i int) float64 { return e.pieces[i].times * float64(len(e.pieces[i].items)) })
 	n := float64(max(1, len(e.sizes)))
-	ofLight := sumOf(light, e.wireBefore) / max(1, values) * (1 - float64(len(heavies))/n)
-	ofHeavy := sumOf(heavies, e.wireBefore) / n
+	ofLight, ofHeavy := sumOf(light, e.wireBefore)/max(1, values), 0.0
+	part := ofLight / n
+	for _, s := range e.sizes {
+		if s.heavy {
+			ofLight, ofHeavy = ofLight-part, ofHeavy+float64(s.size)/n
+		}
+	}
 	for i := range all {
 		all[i] = ofLight*all[i] + ofHeavy*heavy[i]
 	}
@@ -217,18 +222,22 @@ func (e *estimator) ofHeavy(before, after func(i int) float64) float64 {
 
 // saved returns two parts for each draw. all is the part saved of light values: those of the sample
 // as measured, others as those to estimate on, for a dictionary compresses its training values
-// better. heavy is the part saved of heavy values: ofHeavy, and in later draws up to what light
-// ones save for those that were not read.
+// better. heavy is the part saved of heavy values: ofHeavy, and in every other draw as much of
+// those that were not read as of the best known ones, or all of them.
 func (e *estimator) saved(before, after func(i int) float64) (all, heavy []float64) {
 	first, ofHeavy := e.draws[0], e.ofHeavy(before, after)
 	alike, _ := ratio(first.others, before, after)
+	most := 1.0
+	if left, ok := ratio(first.heavies, before, after); ok {
+		most = max(1-alike, 1-left)
+	}
 	known := e.used(toTrain, toChoose)
 	trainees, _ := ratio(known, before, after)
 	bytes := sumOf(known, before)
 	part := e.read * bytes / max(1, bytes+sumOf(first.others, before))
 	all, heavy = make([]float64, len(e.draws)), make([]float64, len(e.draws))
 	for i, d := range e.draws {
-		heavy[i] = ofHeavy + (1-first.read)*(1-alike)*float64(i)/float64(len(e.draws))
+		heavy[i] = ofHeavy + (1-first.read)*most*float64(i%2)
 		if left, ok := ratio(d.heavies, before, after); ok {
 			heavy[i] += e.ofSizes * (first.read*(1-left) - ofHeavy)
 		}
@@ -277,8 +286,8 @@ func (e *estimator) evaluate(g *Group, t *trial) {
 // choose recommends one of the trials of a group, nil for none.
 func choose(g *Group, trials []*trial, e *estimator, budget time.Duration) *trial {
 	g.Budget = budget
-	if g.Size.Mean > budgetBytes {
-		g.Budget = time.Duration(float64(budget) * g.Size.Mean / budgetBytes)
+	if g.usual > budgetBytes {
+		g.Budget = time.Duration(float64(budget) * g.usual / budgetBytes)
 	}
 	var within []*trial // the budget, the best first
 	for _, t := range trials {

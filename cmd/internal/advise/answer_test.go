@@ -91,6 +91,86 @@ func TestHeavyKeys(t *testing.T) {
 	}
 }
 
+// TestUnreadHeavyKeys: what strings of unusual size save is not promised where they were not read,
+// and the interval holds it, whatever the others save.
+func TestUnreadHeavyKeys(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		keys, heavy, read, every int     // in all, heavy ones, those of them that were read, and one of how many others
+		left, ofHeavy            float64 // after packing
+	}{
+		"half read":                 {4000, 8, 4, 2, 0.5, 0.1},
+		"half read, others as is":   {4000, 8, 4, 2, 1, 0.1},
+		"a quarter":                 {16_000, 40, 10, 4, 0.8, 0.1},
+		"none":                      {4000, 1, 0, 4, 1, 0.1},
+		"none, and it saves none":   {4000, 1, 0, 4, 0.5, 1},
+		"half read, they save none": {4000, 8, 4, 2, 0.5, 1},
+		"all":                       {4000, 8, 8, 1, 0.5, 0.1},
+	} {
+		g, tr, truth := &groupSample{memory: &memory{}}, &trial{}, 0.0
+		read, light, heavies := 0.0, 0.0, 0
+		for i := range c.keys {
+			e, left, isRead := &entry{name: fmt.Sprint(i), kind: String, now: int64(200 + i%100)}, c.left, i%c.every == 0
+			if i%(c.keys/c.heavy) == 1 && heavies < c.heavy {
+				e.now, left, isRead = 1e6, c.ofHeavy, heavies < c.read
+				heavies++
+			} else if light += float64(e.now); isRead {
+				read += float64(e.now)
+			}
+			e.size = e.now
+			g.sizes = append(g.sizes, e)
+			if truth += (1 - left) * float64(e.now); isRead {
+				g.add(piece{entry: e, items: make([]item, 1), before: float64(e.now), wire: float64(e.now)})
+				tr.after = append(tr.after, left*float64(e.now))
+			}
+		}
+		weigh(g.sizes)
+		g.read, tr.wire = read/light, tr.after
+		e := newEstimator(g, int64(c.keys), 1)
+		of := map[string]Interval{"keys": interval(e.saving(tr)), "reads": interval(e.network(tr)).times(float64(c.keys))}
+		for what, i := range of {
+			if i.Low > 1.001*truth || i.High < 0.999*truth {
+				t.Errorf("%s, %s: %+v, and it is %.0f", name, what, i, truth)
+			}
+			if i.Estimate > 1.001*truth || c.read == c.heavy && i.Estimate < 0.999*truth {
+				t.Errorf("%s, %s: %.0f is promised, and it is %.0f", name, what, i.Estimate, truth)
+			}
+		}
+	}
+}
+
+// TestLeastBesideUnread: where one string was not read, and saves nothing, the least that others
+// save is not above the truth more often than the interval says.
+func TestLeastBesideUnread(t *testing.T) {
+	t.Parallel()
+	const keys, sampled, tries = 1500, 400, 100
+	rng := rand.New(rand.NewPCG(3, 4))
+	above := 0
+	for try := range tries {
+		g, tr, truth, read, all := &groupSample{memory: &memory{}}, &trial{}, 0.0, 0.0, 0.0
+		for i := range keys {
+			now, left := 100+int64(rng.ExpFloat64()*400), 0.1+0.8*rng.Float64()
+			e := &entry{name: fmt.Sprint(i), kind: String, now: now}
+			truth, all = truth+(1-left)*float64(now), all+float64(now)
+			g.sizes = append(g.sizes, e)
+			if i < sampled {
+				read += float64(now)
+				g.add(piece{entry: e, before: float64(now)})
+				tr.after = append(tr.after, left*float64(now))
+			}
+		}
+		g.sizes = append(g.sizes, &entry{name: "heavy", kind: String, now: 5e6})
+		weigh(g.sizes)
+		g.read = read / all
+		if interval(newEstimator(g, keys+1, uint64(try)).saving(tr)).Low > truth {
+			above++
+		}
+	}
+	if above > 14 { // 5 have a standard deviation of 2.2
+		t.Errorf("the least is above the truth in %d of %d tries", above, tries)
+	}
+}
+
 // TestIntervalsOfUnlikeHashes: a small part of three large hashes was read, and all of the others.
 func TestIntervalsOfUnlikeHashes(t *testing.T) {
 	t.Parallel()
@@ -225,7 +305,7 @@ func TestBudgetGrows(t *testing.T) {
 		for _, tr := range trials {
 			tr.Pack.Mean = 40
 		}
-		g.Size.Mean = size
+		g.usual = size
 		if chosen := choose(g, trials, e, 25*time.Microsecond); g.Budget != want || (chosen != nil) != (want > 40*time.Microsecond) {
 			t.Errorf("%v bytes: %v, %v", size, g.Budget, chosen)
 		}

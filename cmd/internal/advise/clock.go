@@ -136,7 +136,7 @@ func (g *groupSample) newStopwatch(t *trial) (*stopwatch, error) {
 		for i, p := range g.pieces {
 			for j := range p.items {
 				it := &p.items[j]
-				if g.kept[it] || !any && g.uses[i] != toEstimate || len(w.values) == timedItems || size > timedBytes {
+				if g.kept[it] || !any && (p.heavy || g.uses[i] != toEstimate) || len(w.values) == timedItems || size > timedBytes {
 					continue
 				}
 				v, err := t.value(nil, it)

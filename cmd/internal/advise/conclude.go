@@ -69,6 +69,10 @@ func (a *Advice) conclude(o *Options) {
 		if g.Chosen >= 0 && g.cut() {
 			a.warn("%s: of each value above %d KiB the first part was tried. The rest is taken to be like it, and no interval covers that.", g.Name, headBytes>>10)
 		}
+		if u := g.unread; u.part >= muchUnread && g.Sampled > 0 {
+			a.warn("%s: %d of the strings that were looked at have %s of its memory and were not read. "+
+				"The estimate for them is zero; a larger --sample reads more.", g.Name, u.strings, page.Share(u.part))
+		}
 		if g.Chosen < 0 || g.Options[g.Chosen].Dictionary == 0 {
 			continue
 		}
@@ -77,6 +81,14 @@ func (a *Advice) conclude(o *Options) {
 		}
 	}
 	a.next(o)
+}
+
+const muchUnread = 0.05 // of a group's memory, from which on it is worth a line
+
+// unread is what of a group's memory is in strings of unusual size that were not read.
+type unread struct {
+	strings int
+	part    float64
 }
 
 const (

@@ -96,14 +96,14 @@ func TestHugeAmongSmall(t *testing.T) {
 			p.Set(ctx, fmt.Sprint("small:", i), profile(rng, i), 0)
 		}
 	})
-	saved := func(sample int) Interval {
+	advised := func(sample int) *Advice {
 		o := options()
 		o.Sample = sample
 		a, err := Redis(ctx, client, o)
 		must(t, err)
-		return a.Total.Saving
+		return a
 	}
-	alone := saved(keys).Estimate
+	alone := advised(keys).Total.Saving.Estimate
 	for name, huge := range map[string]string{
 		"random": string(noise(rng, 3e6)), "text": strings.Repeat(profile(rng, 1)[:200], 15_000),
 		"too large": strings.Repeat(profile(rng, 1)[:200], packedMax/200+1),
@@ -116,11 +116,18 @@ func TestHugeAmongSmall(t *testing.T) {
 		case "too large": // and what the others save is nothing beside it
 			want = 0
 		}
-		if got := saved(10 * keys); got.Estimate < 0.85*want || got.Estimate > 1.15*want {
+		if got := advised(10 * keys).Total.Saving; got.Estimate < 0.85*want || got.Estimate > 1.15*want {
 			t.Errorf("%s: %+v saved, want %.0f", name, got, want)
 		}
-		if got := saved(400); got.Estimate > 1.15*want || got.High < 0.5*want {
+		a := advised(400)
+		if got := a.Total.Saving; got.Estimate > 1.15*want || got.High < 0.5*want {
 			t.Errorf("%s, not read: %+v saved, want %.0f", name, got, want)
+		}
+		if a.Groups[0].Budget != a.Budget {
+			t.Errorf("%s: the others, of some 200 bytes, have a budget of %v", name, a.Groups[0].Budget)
+		}
+		if want := "small:*: 1 of the strings that were looked at have "; !strings.Contains(strings.Join(a.Warnings, "\n"), want) {
+			t.Errorf("%s: no %q in %q", name, want, a.Warnings)
 		}
 	}
 }

@@ -260,11 +260,11 @@ func (t *attempt) unpacked(ctx context.Context, r Reader, wasted *int64) (all []
 
 // packed are the pieces of a sample with packed values.
 type packed struct {
-	keys          int // that they are of
-	last          *entry
-	before, plain float64                        // bytes that they take, and would take
-	values        float64                        // of the pieces, with those that they stand for
-	with          map[frame.DictionaryID]float64 // of values that need one
+	keys         int // that they are of
+	last         *entry
+	saved, heavy float64                        // bytes that they would take more as they were; heavy ones apart
+	values       float64                        // of the pieces, with those that they stand for
+	with         map[frame.DictionaryID]float64 // of values that need one
 }
 
 func (p *packed) add(m *memory, of piece) {
@@ -289,7 +289,11 @@ func (p *packed) add(m *memory, of piece) {
 		p.last = of.entry
 		p.keys++
 	}
-	p.before, p.plain = p.before+of.before, p.plain+m.bytes(of, sizes)
+	if more := m.bytes(of, sizes) - of.before; of.heavy {
+		p.heavy += more
+	} else {
+		p.saved += more
+	}
 }
 
 // packed reports whether a value of the samples is packed.
@@ -304,21 +308,28 @@ func (s *scanner) packed() bool {
 	return false
 }
 
-// scaled extends the sample to its group.
-func (p *packed) scaled(keys int64, now float64, pieces []piece) *Packed {
+// scaled is what is packed in the sample, extended to its group. Heavy values stand for themselves.
+func (g *groupSample) scaled(keys int64) *Packed {
+	p := g.packed
 	if p.keys == 0 {
 		return nil
 	}
-	before, sampled, last := 0.0, 0, (*entry)(nil)
-	for _, one := range pieces {
-		if before += one.before; one.entry != last {
+	sampled, last, now := 0, (*entry)(nil), 0.0
+	for _, one := range g.pieces {
+		if one.entry != last {
 			last = one.entry
 			sampled++
 		}
 	}
+	for _, e := range g.sizes {
+		if !e.heavy {
+			now += float64(e.now)
+		}
+	}
+	saved := p.saved/max(1, sumOf(g.used(), g.before))*now + p.heavy
 	all := &Packed{
 		Keys:  int64(math.Round(float64(p.keys) / float64(sampled) * float64(keys))),
-		Saved: int64((p.plain - p.before) / before * now),
+		Saved: int64(saved / float64(len(g.sizes)) * float64(keys)),
 	}
 	for id, n := range p.with {
 		all.Dictionaries = append(all.Dictionaries, PackedWith{id, n / p.values})

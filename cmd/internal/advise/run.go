@@ -593,7 +593,7 @@ func shownName(g *Group, o *Options) string {
 // describe is what a group is, before anything is tried.
 func describe(f *found, s *groupSample, o *Options) Group {
 	g := Group{Name: f.name, Match: f.match, Type: f.kind, Keys: f.keys, Sampled: s.items}
-	var names, now, elements, expiring float64
+	var names, now, elements, expiring, light, lights float64
 	var sizes []int64
 	var lives []float64
 	for i, e := range f.entries {
@@ -610,11 +610,18 @@ func describe(f *found, s *groupSample, o *Options) Group {
 		if f.kind == String {
 			sizes = append(sizes, e.size)
 		}
+		switch {
+		case !e.heavy:
+			light, lights = light+float64(e.size), lights+1
+		case e.items == nil:
+			g.unread.strings, g.unread.part = g.unread.strings+1, g.unread.part+float64(e.now)
+		}
 	}
+	g.unread.part /= max(1, now)
 	n := float64(len(f.entries))
 	g.KeyBytes, g.TTL.Part = names/n, expiring/n
 	g.Now = int64(now / n * float64(f.keys))
-	g.Packed = s.packed.scaled(f.keys, float64(g.Now), s.pieces)
+	g.Packed = s.scaled(f.keys)
 	if len(lives) > 0 {
 		slices.Sort(lives)
 		g.TTL.P50, g.TTL.P90 = quantile(lives, 0.5), quantile(lives, 0.9)
@@ -647,6 +654,9 @@ func describe(f *found, s *groupSample, o *Options) Group {
 		sum := 0.0
 		for _, v := range sizes {
 			sum += float64(v)
+		}
+		if g.usual = sum / float64(len(sizes)); f.kind == String {
+			g.usual = light / max(1, lights)
 		}
 		g.Size = Sizes{sum / float64(len(sizes)), quantile(sizes, 0.5), quantile(sizes, 0.9), quantile(sizes, 0.99), sizes[len(sizes)-1]}
 	}

@@ -195,12 +195,24 @@ const (
 func weigh(all []*entry) {
 	total, sizes := 0.0, make([]int64, len(all))
 	for i, e := range all {
-		total, sizes[i] = total+float64(e.now), e.now
+		sizes[i] = e.weight()
+		total += float64(sizes[i])
 	}
 	slices.Sort(sizes)
 	for _, e := range all {
-		e.heavy = e.kind == String && float64(e.now) > heavyPart*total && e.now > heavyTimes*quantile(sizes, 0.5)
+		weight := e.weight()
+		e.heavy = e.kind == String && float64(weight) > heavyPart*total && weight > heavyTimes*quantile(sizes, 0.5)
 	}
+}
+
+// weight is the memory of a key, or the size of its unpacked value if that is more.
+func (e *entry) weight() int64 {
+	if e.kind == String && len(e.items) == 1 {
+		if n, ok := plainSize(e.items[0].head); ok {
+			return max(e.now, n)
+		}
+	}
+	return e.now
 }
 
 // use is what a piece is for. The best of some dozen settings, and of a hundred dictionaries, looks
@@ -256,13 +268,14 @@ func (g *groupSample) even(trains func(*item) bool) func(i int) bool {
 // packable reports a value that may be packed.
 func (g *groupSample) packable(v *item) bool { return !g.kept[v] && v.size >= smallValue }
 
-// values are those to train on and to choose by, so mixed that dict.Train divides them so.
-func (g *groupSample) values(encode func(dst, src []byte) ([]byte, error)) ([][]byte, error) {
+// values are those to train on and to choose by, so mixed that dict.Train divides them so. Heavy
+// ones are left out unless wanted.
+func (g *groupSample) values(encode func(dst, src []byte) ([]byte, error), heavy bool) ([][]byte, error) {
 	var halves [2][][]byte
 	even := g.even(g.packable)
 	for i, p := range g.pieces {
 		for j := range p.items {
-			if g.uses[i] == toEstimate || p.heavy || !g.packable(&p.items[j]) || !even(i) {
+			if g.uses[i] == toEstimate || p.heavy && !heavy || !g.packable(&p.items[j]) || !even(i) {
 				continue
 			}
 			v := p.items[j].head
@@ -480,7 +493,7 @@ func (g *groupSample) train(ctx context.Context, setting compress.Setting, enc *
 	if enc != nil {
 		encode = enc.to
 	}
-	values, err := g.values(encode)
+	values, err := g.values(encode, false)
 	if err != nil {
 		return built{}, fmt.Errorf("%w: %w", errEncoding, err)
 	}
@@ -510,7 +523,7 @@ var trainedFor = map[frame.Algorithm]compress.Setting{frame.Zstd: {Algorithm: fr
 // refine makes the dictionary of the trial that was chosen anew, of all values but those to
 // estimate on, and for its own setting. Only ctx's end is an error: the trial is good without.
 func (g *groupSample) refine(ctx context.Context, t *trial, how effort) error {
-	values, err := g.values(nil)
+	values, err := g.values(nil, false)
 	if err != nil {
 		return err
 	}
@@ -531,7 +544,7 @@ func (g *groupSample) refine(ctx context.Context, t *trial, how effort) error {
 }
 
 // pays reports whether bale migrate would train a dictionary for the trial's setting: there too
-// dict.Train decides, on other values of the group.
+// dict.Train decides, on other values of the group, heavy ones among them.
 func (g *groupSample) pays(ctx context.Context, t *trial) (bool, error) {
 	var values [][]byte
 	trains := func(v *item) bool { return !g.kept[v] }
@@ -554,7 +567,7 @@ func (g *groupSample) pays(ctx context.Context, t *trial) (bool, error) {
 func (g *groupSample) renewed(
 	ctx context.Context, setting compress.Setting, exclude []string, current *dict.Dictionary, how effort,
 ) (built, error) {
-	values, err := g.values(nil)
+	values, err := g.values(nil, true)
 	if err != nil {
 		return built{}, err
 	}
