@@ -157,7 +157,6 @@ type Group struct {
 
 	heat   *heat    // nil where nothing of it is hot
 	unpack float64  // µs for a packed value, 0 where it was not measured
-	usual  float64  // mean bytes of a value, without heavy ones
 	unread unread   // heavy ones that were not read
 	file   string   // that its values come from, if they do
 	names  []string // of some of its keys

@@ -222,22 +222,17 @@ func (e *estimator) ofHeavy(before, after func(i int) float64) float64 {
 
 // saved returns two parts for each draw. all is the part saved of light values: those of the sample
 // as measured, others as those to estimate on, for a dictionary compresses its training values
-// better. heavy is the part saved of heavy values: ofHeavy, and in every other draw as much of
-// those that were not read as of the best known ones, or all of them.
+// better. heavy is the part saved of heavy values: ofHeavy, and in every other draw all of those
+// that were not read.
 func (e *estimator) saved(before, after func(i int) float64) (all, heavy []float64) {
 	first, ofHeavy := e.draws[0], e.ofHeavy(before, after)
-	alike, _ := ratio(first.others, before, after)
-	most := 1.0
-	if left, ok := ratio(first.heavies, before, after); ok {
-		most = max(1-alike, 1-left)
-	}
 	known := e.used(toTrain, toChoose)
 	trainees, _ := ratio(known, before, after)
 	bytes := sumOf(known, before)
 	part := e.read * bytes / max(1, bytes+sumOf(first.others, before))
 	all, heavy = make([]float64, len(e.draws)), make([]float64, len(e.draws))
 	for i, d := range e.draws {
-		heavy[i] = ofHeavy + (1-first.read)*most*float64(i%2)
+		heavy[i] = ofHeavy + (1-first.read)*float64(i%2)
 		if left, ok := ratio(d.heavies, before, after); ok {
 			heavy[i] += e.ofSizes * (first.read*(1-left) - ofHeavy)
 		}
@@ -286,8 +281,8 @@ func (e *estimator) evaluate(g *Group, t *trial) {
 // choose recommends one of the trials of a group, nil for none.
 func choose(g *Group, trials []*trial, e *estimator, budget time.Duration) *trial {
 	g.Budget = budget
-	if g.usual > budgetBytes {
-		g.Budget = time.Duration(float64(budget) * g.usual / budgetBytes)
+	if e.timed > budgetBytes {
+		g.Budget = time.Duration(float64(budget) * e.timed / budgetBytes)
 	}
 	var within []*trial // the budget, the best first
 	for _, t := range trials {

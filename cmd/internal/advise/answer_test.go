@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/keygroup"
 	"github.com/balekv/bale/cmd/internal/page"
 )
@@ -298,6 +299,29 @@ func TestAmongOthers(t *testing.T) {
 	}
 }
 
+// TestBudgetOfTimed: the budget is for values of the size that was timed, whatever others have.
+func TestBudgetOfTimed(t *testing.T) {
+	setting, err := engine.Parse("zstd:3")
+	must(t, err)
+	var all []*entry
+	for i := range 400 {
+		v := []byte(strings.Repeat("word ", 100))
+		all = append(all, &entry{rank: uint64(i), name: fmt.Sprint(i), kind: String, now: 500, size: 500, items: []item{{head: v, size: 500}}})
+	}
+	all[0].size, all[7].size, all[7].items = 1e6, 1e6, nil // of one the start was read, and of one nothing
+	g := newGroupSample(&memory{}, all, 400)
+	w, err := g.newStopwatch(&trial{setting: setting})
+	must(t, err)
+	defer w.release()
+	want := 0.0
+	for i, v := range w.values {
+		want += w.times[i] * float64(len(v)) / float64(len(w.values))
+	}
+	if len(w.values) < 50 || g.timed != want {
+		t.Errorf("%d values of %v bytes, want %v", len(w.values), g.timed, want)
+	}
+}
+
 // TestBudgetGrows: a value of 8 KiB may take twice as long as one of 4.
 func TestBudgetGrows(t *testing.T) {
 	for size, want := range map[float64]time.Duration{100: 25 * time.Microsecond, 4096: 25 * time.Microsecond, 8192: 50 * time.Microsecond} {
@@ -305,7 +329,7 @@ func TestBudgetGrows(t *testing.T) {
 		for _, tr := range trials {
 			tr.Pack.Mean = 40
 		}
-		g.usual = size
+		e.timed = size
 		if chosen := choose(g, trials, e, 25*time.Microsecond); g.Budget != want || (chosen != nil) != (want > 40*time.Microsecond) {
 			t.Errorf("%v bytes: %v, %v", size, g.Budget, chosen)
 		}

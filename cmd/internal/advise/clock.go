@@ -131,12 +131,12 @@ type lap []time.Duration
 
 func (g *groupSample) newStopwatch(t *trial) (*stopwatch, error) {
 	w := &stopwatch{}
-	size := 0
+	size, whole := 0, 0.0
 	for _, any := range []bool{false, true} { // any values, where there are none to estimate on
 		for i, p := range g.pieces {
 			for j := range p.items {
 				it := &p.items[j]
-				if g.kept[it] || !any && (p.heavy || g.uses[i] != toEstimate) || len(w.values) == timedItems || size > timedBytes {
+				if g.kept[it] || !any && g.uses[i] != toEstimate || len(w.values) == timedItems || size > timedBytes {
 					continue
 				}
 				v, err := t.value(nil, it)
@@ -144,6 +144,7 @@ func (g *groupSample) newStopwatch(t *trial) (*stopwatch, error) {
 					return nil, err
 				}
 				size += len(v)
+				whole += float64(it.size)
 				w.values, w.times = append(w.values, v), append(w.times, it.times())
 			}
 		}
@@ -151,6 +152,7 @@ func (g *groupSample) newStopwatch(t *trial) (*stopwatch, error) {
 			break
 		}
 	}
+	g.timed = whole / float64(max(1, len(w.values)))
 	w.packed = make([][]byte, len(w.values))
 	w.pack, w.unpack = newLap(len(w.values)), newLap(len(w.values))
 	var err error

@@ -70,8 +70,8 @@ func (a *Advice) conclude(o *Options) {
 			a.warn("%s: of each value above %d KiB the first part was tried. The rest is taken to be like it, and no interval covers that.", g.Name, headBytes>>10)
 		}
 		if u := g.unread; u.part >= muchUnread && g.Sampled > 0 {
-			a.warn("%s: %d of the strings that were looked at have %s of its memory and were not read. "+
-				"The estimate for them is zero; a larger --sample reads more.", g.Name, u.strings, page.Share(u.part))
+			a.warn("%s: %s of its memory is in strings of unusual size that were not read (%d of those looked at). "+
+				"The estimate for them is zero. How much is read depends on --sample and the limits.", g.Name, page.Share(u.part), u.strings)
 		}
 		if g.Chosen < 0 || g.Options[g.Chosen].Dictionary == 0 {
 			continue

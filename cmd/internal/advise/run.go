@@ -156,6 +156,10 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 				"give the URL of its master to the commands that publish, activate or migrate.")
 		}
 	}
+	if a.Server.Replica {
+		a.warn("Replicas were read: used_memory is theirs, and hashes, lists and other collections " +
+			"may take less memory there than on a master.")
+	}
 	a.Warnings = append(a.Warnings, topology.Notes...)
 	walked := client
 	if !topology.Cluster {
@@ -593,7 +597,7 @@ func shownName(g *Group, o *Options) string {
 // describe is what a group is, before anything is tried.
 func describe(f *found, s *groupSample, o *Options) Group {
 	g := Group{Name: f.name, Match: f.match, Type: f.kind, Keys: f.keys, Sampled: s.items}
-	var names, now, elements, expiring, light, lights float64
+	var names, now, elements, expiring float64
 	var sizes []int64
 	var lives []float64
 	for i, e := range f.entries {
@@ -610,10 +614,7 @@ func describe(f *found, s *groupSample, o *Options) Group {
 		if f.kind == String {
 			sizes = append(sizes, e.size)
 		}
-		switch {
-		case !e.heavy:
-			light, lights = light+float64(e.size), lights+1
-		case e.items == nil:
+		if e.heavy && !e.sampled {
 			g.unread.strings, g.unread.part = g.unread.strings+1, g.unread.part+float64(e.now)
 		}
 	}
@@ -654,9 +655,6 @@ func describe(f *found, s *groupSample, o *Options) Group {
 		sum := 0.0
 		for _, v := range sizes {
 			sum += float64(v)
-		}
-		if g.usual = sum / float64(len(sizes)); f.kind == String {
-			g.usual = light / max(1, lights)
 		}
 		g.Size = Sizes{sum / float64(len(sizes)), quantile(sizes, 0.5), quantile(sizes, 0.9), quantile(sizes, 0.99), sizes[len(sizes)-1]}
 	}

@@ -94,6 +94,7 @@ type groupSample struct {
 	packed packed
 
 	slowness float64 // of this machine's processor
+	timed    float64 // mean bytes of the values whose times were measured
 	read     float64 // the part of the bytes of all the group's values that was read
 	there    int64   // values in the group that may be packed, fields of hashes included
 }
@@ -195,24 +196,12 @@ const (
 func weigh(all []*entry) {
 	total, sizes := 0.0, make([]int64, len(all))
 	for i, e := range all {
-		sizes[i] = e.weight()
-		total += float64(sizes[i])
+		total, sizes[i] = total+float64(e.now), e.now
 	}
 	slices.Sort(sizes)
 	for _, e := range all {
-		weight := e.weight()
-		e.heavy = e.kind == String && float64(weight) > heavyPart*total && weight > heavyTimes*quantile(sizes, 0.5)
+		e.heavy = e.kind == String && float64(e.now) > heavyPart*total && e.now > heavyTimes*quantile(sizes, 0.5)
 	}
-}
-
-// weight is the memory of a key, or the size of its unpacked value if that is more.
-func (e *entry) weight() int64 {
-	if e.kind == String && len(e.items) == 1 {
-		if n, ok := plainSize(e.items[0].head); ok {
-			return max(e.now, n)
-		}
-	}
-	return e.now
 }
 
 // use is what a piece is for. The best of some dozen settings, and of a hundred dictionaries, looks

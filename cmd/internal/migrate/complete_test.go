@@ -224,6 +224,19 @@ func TestExcludedFields(t *testing.T) {
 	}
 	lacks("secret", "4583", "Hidden", "name 1")
 
+	// Trained again after it was switched off, the same dictionary is in use again.
+	st, err := reg.State(ctx, "acct")
+	must(t, err)
+	must(t, reg.Activate(ctx, "acct", 0, true))
+	_, err = Run(ctx, Options{Settings: Settings{Match: o.Match, Revert: true}, Plan: o.Plan, Registry: o.Registry})
+	must(t, err)
+	o.Resume = ""
+	_, err = Run(ctx, o)
+	must(t, err)
+	if now, err := reg.State(ctx, "acct"); err != nil || now.Current != st.Current {
+		t.Errorf("%v is current, want %v: %v\n%s", now.Current, st.Current, err, &notes)
+	}
+
 	// Keys of that group by another pattern: whose they are is not guessed.
 	o.Match, o.Group, o.Exclude, o.Resume = []string{"*:1*"}, "", nil, ""
 	if _, err := Run(ctx, o); err == nil || !strings.Contains(err.Error(), `or may do so: "acct". If programs`) {

@@ -56,7 +56,7 @@ func (j *job) choose(ctx context.Context) (*dict.Dictionary, error) {
 	case j.state.Dictionary != 0: // of the run that is resumed
 		d, err := j.registry.Read(ctx, j.state.Dictionary)
 		if err == nil && j.Dict == Auto {
-			err = j.activate(ctx, d.ID())
+			err = j.activate(ctx, d.ID(), false)
 		}
 		return d, err
 	case j.Dict == Auto:
@@ -68,7 +68,7 @@ func (j *job) choose(ctx context.Context) (*dict.Dictionary, error) {
 		if err := j.state.Save(j.Resume); err != nil { // a run that is killed from now on does not train again
 			return nil, err
 		}
-		return d, j.activate(ctx, d.ID())
+		return d, j.activate(ctx, d.ID(), true)
 	}
 	id, err := j.named(ctx)
 	if err != nil || id == 0 {
@@ -262,8 +262,9 @@ func (j *job) train(ctx context.Context) (_ *dict.Dictionary, published bool, er
 }
 
 // activate makes a published dictionary the current one, when readers have had the time to fetch
-// it.
-func (j *job) activate(ctx context.Context, id frame.DictionaryID) error {
+// it. One that was in use before, and was switched off, is activated only if it was trained again:
+// a run that goes on does not decide against who switched it off.
+func (j *job) activate(ctx context.Context, id frame.DictionaryID, trained bool) error {
 	st, err := j.registry.State(ctx, j.Group)
 	if err != nil {
 		return err
@@ -273,7 +274,12 @@ func (j *job) activate(ctx context.Context, id frame.DictionaryID) error {
 	case e == nil:
 		return fmt.Errorf("dictionary %v is not in group %q any more: start without the file of --resume",
 			id, j.Group)
-	case st.Current == id || !e.Activated.IsZero():
+	case st.Current == id:
+		return nil
+	case !e.Activated.IsZero() && !trained:
+		j.registry.Notef("warning: dictionary %v of this run is not the current one of %s any more. "+
+			"To write with it again: bale dict activate %[1]v %[3]s %[4]s",
+			id, j.Group, printable.Option("--group", j.Group), j.registry.Flags())
 		return nil
 	}
 	grace, err := j.registry.Registry.Grace(ctx)
@@ -281,7 +287,7 @@ func (j *job) activate(ctx context.Context, id frame.DictionaryID) error {
 		return err
 	}
 	until := e.Published.Add(grace)
-	if left := time.Until(until); left > 0 && !j.Force {
+	if left := time.Until(until); left > 0 && !j.Force && e.Activated.IsZero() {
 		j.planf("It is published to %s, and is activated in %v, when readers have it; --force does not wait.", j.Group, left.Round(time.Second))
 		progress, stop := cli.ShowProgress(j.registry.Err)
 		defer stop()
