@@ -238,7 +238,7 @@ func (r *Result) WriteText(w page.Sheet) {
 	if !r.DryRun && r.UsedMemoryAfter > 0 {
 		part := fmt.Sprintf(" (%+.0f%%)", changed(r.UsedMemoryBefore, r.UsedMemoryAfter))
 		if d := r.UsedMemoryAfter - r.UsedMemoryBefore; max(d, -d) < serverNoise {
-			part = "; the server's own buffers change it by as much"
+			part = "; the server's own buffers and tables alone change it by up to 1 MiB"
 		}
 		w.Lines(fmt.Sprintf("used_memory: %s before, %s after%s", printable.Size(r.UsedMemoryBefore),
 			printable.Size(r.UsedMemoryAfter), part))

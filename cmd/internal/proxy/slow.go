@@ -33,11 +33,11 @@ func (l *limiter) allow(most int) (show bool, left int) {
 
 // ends notes which connection it ends, and why.
 func (p *proxy) ends(format string, args ...any) {
-	p.some(&p.endings, "connections that it ended", "ends a "+format, args...)
+	p.noteSome(&p.endings, "connections that it ended", "ends a "+format, args...)
 }
 
-// some notes what may happen often, and how many of these were not logged.
-func (p *proxy) some(l *limiter, of, format string, args ...any) {
+// noteSome notes what may happen often, and how many of these were not logged.
+func (p *proxy) noteSome(l *limiter, of, format string, args ...any) {
 	show, left := l.allow(maxSlow)
 	if left > 0 {
 		p.options.Notef("%d more %s were not logged", left, of)
@@ -55,6 +55,6 @@ func (p *proxy) slow(d *details, client net.Addr) {
 		return
 	}
 	p.counters.slow.Add(1)
-	p.some(&p.slowness, "slow commands", "slow: %v for %q, key %q, of %s",
+	p.noteSome(&p.slowness, "slow commands", "slow: %v for %q, key %q, of %s",
 		took.Round(time.Microsecond), d.name, d.key, client)
 }
