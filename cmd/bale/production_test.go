@@ -245,7 +245,7 @@ func TestDamagedKeysStopNoOther(t *testing.T) {
 		key = damage("groups")
 		check(key, "id        "+id, "dict", "show", id)
 		check(key, "", "dict", "list")
-		check("--group NAME does without", "", "migrate", "--match", "user:*", "--dict", id)
+		check("give --group NAME", "", "migrate", "--match", "user:*", "--dict", id)
 		check("", "values", "migrate", "--match", "user:*", "--dict", id, "--group", lifecycleGroup)
 		l.client.Del(t.Context(), dict.DefaultPrefix+"groups")
 	}
