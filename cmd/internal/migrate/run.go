@@ -209,7 +209,9 @@ func (j *job) prepare(ctx context.Context) error {
 		}
 		for _, a := range anew {
 			j.registry.Notef("%s is %s: it is walked from the start", a.Addr,
-				map[bool]string{true: "not as it was (restarted, failed over, or slots were moved)", false: "new"}[a.Restarted])
+				map[bool]string{
+					true: "not as it was (restarted, failed over, slots were moved, or a first replica came)", false: "new",
+				}[a.Restarted])
 		}
 	}
 	if j.resumed = j.state != nil; !j.resumed {
