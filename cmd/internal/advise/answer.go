@@ -220,10 +220,10 @@ func (e *estimator) ofHeavy(before, after func(i int) float64) float64 {
 	return e.draws[0].read * (1 - left)
 }
 
-// saved returns two parts for each draw. all is the part saved of light values: those of the sample
-// as measured, others as those to estimate on, for a dictionary compresses its training values
-// better. heavy is the part saved of heavy values: ofHeavy, and in every other draw all of those
-// that were not read.
+// saved returns two parts for each draw. all is the part saved of light values: those in the sample
+// count as measured, others as the values to estimate on. A dictionary compresses its training
+// values better. heavy is the part saved of heavy values: ofHeavy. Every other draw adds the whole
+// of the unread ones.
 func (e *estimator) saved(before, after func(i int) float64) (all, heavy []float64) {
 	first, ofHeavy := e.draws[0], e.ofHeavy(before, after)
 	known := e.used(toTrain, toChoose)

@@ -123,9 +123,8 @@ func (j *job) claim(ctx context.Context) (func(context.Context) (time.Time, erro
 	if j.Group == "" {
 		states := registry.States{Registry: j.registry}
 		err = states.All(ctx, look)
-		if states.Warn(); registry.Foreign(err) {
-			err = fmt.Errorf("%w; give --group NAME: then the list of groups is not needed", err)
-		}
+		states.Warn()
+		err = withoutList(err)
 	} else if st, failed := j.registry.Group(ctx, j.Group); failed == nil {
 		look(st)
 	} else if !(j.DryRun && j.Dict == Auto) { // which publishes nothing
@@ -155,6 +154,14 @@ func (j *job) claim(ctx context.Context) (func(context.Context) (time.Time, erro
 	return c.Hold, err
 }
 
+// withoutList adds to an error of the list of groups how a run does without the list.
+func withoutList(err error) error {
+	if registry.Foreign(err) {
+		return fmt.Errorf("%w; give --group NAME: then the list of groups is not needed", err)
+	}
+	return err
+}
+
 // meant returns an error if --dict auto would begin a new, unnamed group while another group leaves
 // fields out of its dictionaries: these keys may belong to that group.
 func (j *job) meant(ctx context.Context) error {
@@ -175,11 +182,8 @@ func (j *job) meant(ctx context.Context) error {
 		there = there || u.Group == j.Group // training says why it cannot be read
 		careful = append(careful, strconv.Quote(u.Group))
 	}
-	if registry.Foreign(err) {
-		return fmt.Errorf("%w; give --group NAME: then the list of groups is not needed", err)
-	}
 	if err != nil || there || len(careful) == 0 {
-		return err
+		return withoutList(err)
 	}
 	if more := len(careful) - mostNamed; more > 0 {
 		careful = append(careful[:mostNamed], fmt.Sprint(more, " more"))
