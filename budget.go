@@ -48,9 +48,9 @@ func (p *Packer) Batch() Batch { return Batch{packer: p} }
 
 // Unpack is [Packer.Unpack] for one value of the operation. If the operation would have more
 // decoded bytes than PackerOptions.Budget, the error is ErrBudget, and the value is not decoded. A
-// smaller value may still fit after that. It asks the source for at most 256 dictionaries, and for
-// none after 64 values with unknown ones. A value whose dictionary is not at hand then gets
-// ErrUnknownDictionary.
+// smaller value may still fit after that. An operation asks the source for at most 256
+// dictionaries, and for none after 64 values with unknown ones. A value whose dictionary is not at
+// hand then gets ErrUnknownDictionary.
 func (b *Batch) Unpack(ctx context.Context, dst, src []byte) ([]byte, error) {
 	return b.packer.unpack(ctx, dst, src, b)
 }

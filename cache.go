@@ -142,7 +142,8 @@ func (c *Cache[T]) GetEntry(ctx context.Context, key string) (Entry[T], error) {
 // Expires asks the Store when keys expire, for values that do not carry their expiry inside. It
 // returns a time for each key, in their order. The zero time means never, or that the Store has no
 // PTTL. If PTTL fails, as for a user who may not call it, or takes longer than
-// LoadOptions.Patience, the keys expire now: then nobody caches the values beyond their end.
+// LoadOptions.Patience, it returns the present time: then nobody caches the values beyond their
+// end.
 func (c *Cache[T]) Expires(ctx context.Context, keys ...string) []time.Time {
 	expires := make([]time.Time, len(keys))
 	store, ok := c.store.(aging)

@@ -48,8 +48,8 @@ type LoadOptions struct {
 	// Timeout and Refreshes. Needs StaleIfError. Defaults to 0: callers wait for the load.
 	SoftTimeout time.Duration
 
-	// Lock, if not 0, lets one process at a time load a key; the others wait for its value. Its
-	// value is the expiry of the lock at KEY:lock, in case a process dies. A running load renews
+	// Lock, if not 0, lets one process at a time load a key; the others wait for the loaded value.
+	// The lock at KEY:lock expires after this time, in case a process dies. A running load renews
 	// it, until Timeout. A value loaded under a lock is stored only if the lock still holds and the
 	// key has not changed since the load began. Choose some seconds: a process that stalls for
 	// longer loses its lock. GetOrLoad never overwrites foreign content of KEY:lock, nor a lock
@@ -67,8 +67,9 @@ type LoadOptions struct {
 	// that belong to this cache alone. Leave it off while two versions of a program run with
 	// different codecs: each would replace the other's values. It never replaces a stream (package
 	// stream), a value beyond PackerOptions.Budget, or one whose dictionary could not be looked up:
-	// the registry or a mirror did not answer, or was not asked (that it lacks one holds for 5 s).
-	// For each replaced value the Recorder receives a stats.Replace, and Options.Log a warning.
+	// the registry or a mirror did not answer, or was not asked (its answer that it has none counts
+	// for 5 s). For each replaced value the Recorder receives a stats.Replace, and Options.Log a
+	// warning.
 	ReplaceUnreadable bool
 
 	// Timeout bounds a load: its context ends then. Defaults to 30 s.

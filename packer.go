@@ -73,9 +73,9 @@ type Compressors interface {
 
 	// Reader returns the compressor that reads payloads of an algorithm with a dictionary, 0 for
 	// none. It may wait briefly to fetch the dictionary, but not beyond ctx. With a ctx that has
-	// ended it returns what is at hand, and begins no fetch: a Batch asks so first. An error is one of
-	// ErrUnknownAlgorithm or ErrUnknownDictionary. Any other error means that fetching the
-	// dictionary failed. The Packer then returns ErrUnknownDictionary.
+	// ended it returns what is at hand, and begins no fetch: a Batch first asks this way. An error
+	// is one of ErrUnknownAlgorithm or ErrUnknownDictionary. Any other error means that fetching
+	// the dictionary failed. The Packer then returns ErrUnknownDictionary.
 	Reader(ctx context.Context, a frame.Algorithm, id frame.DictionaryID) (Compressor, error)
 
 	// Packed receives each value that was tried, and its stored size in bytes, without the 11 that
@@ -183,7 +183,7 @@ func (p *Packer) Pack(dst, src []byte) ([]byte, error) {
 
 // Escape appends src to dst unchanged, or in a frame if Unpack would take it for one. Use it if a
 // program unpacks on reading and writes plain values: an upload that is a frame then comes back
-// unchanged. Otherwise it is like Pack.
+// unchanged. In all else it is like Pack.
 func (p *Packer) Escape(dst, src []byte) ([]byte, error) {
 	if _, _, packed, err := p.parse(src); !packed && err == nil {
 		return append(dst, src...), nil
@@ -423,8 +423,8 @@ func (p *Packer) reader(ctx context.Context, h *frame.Header, b *Batch) (Compres
 	return r, err
 }
 
-// Unobserved returns a Packer with the same settings whose values its Compressors do not hear of:
-// for probes, which are neither a sample nor a saving. It ends with p, and needs no Close.
+// Unobserved returns a Packer with the same settings. Its Compressors do not observe its values,
+// which are probes: neither a sample nor a saving. It ends with p, and needs no Close.
 func (p *Packer) Unobserved() *Packer {
 	q := *p
 	q.compressors, q.own = unobserved{p.compressors}, nil

@@ -60,8 +60,8 @@ func (JSON[T]) Decode(src []byte, v *T) error { return json.Unmarshal(src, v) }
 // (golang/go#79539). A type that contains itself can overflow the stack, which ends the program.
 // Use another codec where somebody else may write.
 //
-// Each value repeats the description of its type: several times the size of JSON for small values,
-// which only a dictionary takes back.
+// Each value repeats the description of its type. Small values so take several times the bytes of
+// JSON, unless a dictionary has the description.
 type Gob[T any] struct{}
 
 // Append appends the gob of v to dst.

@@ -14,9 +14,9 @@ import (
 var ErrFailed = errors.New("codec")
 
 // Error says which codec could not encode or decode a value of which Go type. It is an [ErrFailed].
-// Its message has no text of the value: of the cause only a place in JSON or the message of a
-// [PanicError]. [errors.As] and Unwrap reach the cause. The cause's text may show the value, at any
-// length: keep it out of logs.
+// Its message has no text of the value. Of the cause it has only the place in JSON, or the message
+// of a [PanicError]. [errors.As] and Unwrap reach the cause. The cause's text may show the value,
+// at any length: keep it out of logs.
 type Error struct {
 	Op    string // "encode" or "decode"
 	Codec string // its Go type

@@ -26,7 +26,7 @@ type Compressor interface {
 	// Compress appends the payload of src to dst, which src must not overlap.
 	Compress(dst, src []byte) ([]byte, error)
 
-	// Decompress appends the content of the payload src, which is size bytes long, to dst. A
+	// Decompress appends the content of the payload src to dst. The content has size bytes. A
 	// payload that decodes to more or fewer bytes, or does not end where src does, is an error. The
 	// caller has made sure that size is acceptable. Compressors of this module allocate size bytes
 	// at once up to 512 KiB, or 64 times src. Beyond that, memory grows with the decoded content.

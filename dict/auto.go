@@ -56,9 +56,9 @@ type Auto struct {
 	SampleBytes int
 
 	// Decay is the limit for renewal: the live ratio divided by the ratio at training. Defaults to
-	// 0.85; between 0 and 1. The live ratio is a mean over bytes in which a value counts half after
-	// 5000 more. A program whose engine did not train the dictionary uses its own first ratio
-	// instead, but at least 0.8 of the ratio at training.
+	// 0.85; between 0 and 1. The live ratio is a mean over bytes. The weight of a value is halved
+	// after 5000 later values. A program whose engine did not train the dictionary uses its own
+	// first ratio instead, but at least 0.8 of the ratio at training.
 	Decay float64
 
 	// MinAge is how old the newest dictionary of the group must be before a decayed ratio leads to

@@ -149,9 +149,9 @@ func (r *Registry) Collectable(ctx context.Context, s *State) (entries []Entry, 
 
 // Remove takes a dictionary out of a group, and puts its bytes into quarantine if no other group
 // has it; it reports whether they went there. Seen is the entry as [Registry.Removable] or
-// [Registry.Collectable] returned it before the scan. If anything has happened to it since, it is
-// ErrConflict; if it may be in use, ErrInUse; and nothing is removed. With force the time since its
-// last use does not matter.
+// [Registry.Collectable] returned it before the scan. If the entry has changed since, the error is
+// ErrConflict. If the dictionary may be in use, it is ErrInUse. Nothing is removed then. With force
+// the time since its last use does not matter.
 func (r *Registry) Remove(ctx context.Context, group string, seen Entry, force bool) (quarantined bool, err error) {
 	if err := r.takeOut(ctx, group, seen, force); err != nil {
 		return false, err
@@ -211,9 +211,9 @@ func (r *Registry) takeOut(ctx context.Context, group string, seen Entry, force 
 	})
 }
 
-// RemoveOrphan puts the bytes of a dictionary that no group has into quarantine, and leaves one
-// alone that a group has. It reports whether there were bytes and they went into quarantine.
-// Without a list of groups, or without the state of a listed group, nobody knows: ErrUnlisted.
+// RemoveOrphan moves the bytes of a dictionary into quarantine if no group has it. It reports
+// whether it moved any. Without a list of groups, or without the state of a listed group, nobody
+// knows: ErrUnlisted.
 func (r *Registry) RemoveOrphan(ctx context.Context, id frame.DictionaryID) (quarantined bool, err error) {
 	used, err := r.used(ctx, id)
 	if err != nil || used {

@@ -220,8 +220,8 @@ func (e *Entry) Excluded() []string {
 	return fields
 }
 
-// MayContain are those of some fields that were not excluded when the dictionary was trained. If
-// the registry does not know how it was trained, or Entry is nil, these are all of them.
+// MayContain returns those of fields that were not excluded when the dictionary was trained: all of
+// them if the registry does not know how it was trained, or if Entry is nil.
 func (e *Entry) MayContain(fields []string) []string {
 	excluded := e.Excluded()
 	return slices.DeleteFunc(slices.Clone(fields), func(f string) bool { return slices.Contains(excluded, f) })

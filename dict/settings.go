@@ -229,8 +229,8 @@ func (r *Registry) retention(ctx context.Context) (time.Duration, error) {
 
 // SetGrace sets the registry's grace period, at most 30 days, also to a shorter one. Removers go by
 // the longer one for six of the old periods. A program that declares a longer one sets that again
-// when it opens a group. After a loss of the settings it also confirms that [Registry.Servers] is
-// complete.
+// when it opens a group. After a loss of the settings SetGrace also confirms that
+// [Registry.Servers] is complete.
 func (r *Registry) SetGrace(ctx context.Context, grace time.Duration) error {
 	if grace <= 0 || grace > maxGrace {
 		return fmt.Errorf("dict: %w: grace period %v, must be positive, and at most %v", ErrInvalid, grace, maxGrace)

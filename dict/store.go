@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Store is what a [Registry] needs of a Redis client. The Store of each adapter is one. It is
-// safe for concurrent use. Its client must not pack values itself: the registry's own would be
-// packed with the dictionaries that are in them.
+// Store is what a [Registry] needs of a Redis client. The Store of each adapter is one. It is safe
+// for concurrent use. Its client must not pack values itself: the registry's values would be packed
+// with the dictionaries that they contain.
 type Store interface {
-	// Read returns the values of keys in their order, nil for a key that does not exist or is empty.
-	// A value longer than [frame.MaxDictionarySize] is cut after one byte more by the server
-	// (GETRANGE), since nothing of a registry is as long. The values belong to the caller. Read asks
-	// masters: a program that reads the state of a lagging replica may write with a dictionary that
-	// is removed.
+	// Read returns the values of keys in their order, nil for a key that does not exist or is
+	// empty. The server cuts a longer value to [frame.MaxDictionarySize] + 1 bytes (GETRANGE):
+	// nothing of a registry is as long. The values belong to the caller. Read asks masters: a
+	// program that reads the state of a lagging replica may write with a dictionary that is
+	// removed.
 	Read(ctx context.Context, keys ...string) ([][]byte, error)
 
 	// Refresh reports which keys exist, and counts as a use of them where Redis evicts keys (TOUCH).

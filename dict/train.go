@@ -82,9 +82,9 @@ type TrainOptions struct {
 	// Defaults to 1,000,000.
 	Values int64
 
-	// MinGain is the part of the memory, as Redis allocates it, that the dictionary must save over
-	// compression without one, after its own. Defaults to 0.05; below 1. Negative means that a
-	// single byte is enough.
+	// MinGain is the part of the memory, as Redis allocates it, that the dictionary must save, less
+	// its own memory, compared with compression without one. Defaults to 0.05; below 1. Negative
+	// means that a single byte is enough.
 	MinGain float64
 
 	// Current is the present dictionary, if any. A new one must then save MinGain of the memory
@@ -227,7 +227,7 @@ type Training struct {
 	Samples       int   // values trained on
 	SampleBytes   int64 // and their size
 	HeldOut       int   // values measured on
-	Excluded      int   // samples left out: with excluded fields, those that Exclude ignores
+	Excluded      int   // samples that Train ignored because of Exclude
 	Elsewhere     int   // samples with long excluded values, or pieces of them, in other fields, which were cut out
 	NotVerifiable int   // candidates that did not pass the round trip
 
@@ -274,8 +274,8 @@ func (t *Training) footprint(size int) int64 {
 // If no dictionary pays, the error is ErrNoDictionary, and the Training still holds the figures.
 // The same samples and options give the same dictionary. Train needs memory for a few copies of its
 // training samples, and up to 50 MiB for tables. With Exclude it needs some six more copies of all
-// samples. A candidate uses samples of at most a hundred times its size in all: of more, every n-th
-// one. Of a single sample it uses at most an eighth of that.
+// samples. A candidate uses samples of at most a hundred times its size in all: if there are more,
+// one of each n. Of a single sample it uses at most an eighth of that.
 func Train(ctx context.Context, samples [][]byte, o TrainOptions) (*Training, error) {
 	o, err := o.withDefaults()
 	if err != nil {

@@ -27,8 +27,8 @@ import (
 // HookOptions are the settings of a [Hook]. Match is required.
 type HookOptions struct {
 	// Match are patterns of the keys in scope, in the syntax of Redis' KEYS: "user:*". A key that
-	// matches any of them is; "*" is all keys. Those of a dictionary registry (bale:dict:*) are
-	// never in scope.
+	// matches any of them is in scope; "*" is all keys. Those of a dictionary registry
+	// (bale:dict:*) are never in scope.
 	Match []string
 
 	// Exclude are patterns of keys that are out of scope even if they match. Their values are
@@ -55,17 +55,17 @@ type HookOptions struct {
 	// for none. A command for one value is a stats.Get or stats.Set. A command that can have many
 	// values (such as MGET, HGETALL, MSET or HSET) is a stats.GetMany or stats.SetMany; its keys
 	// are the keys or fields in scope. A command that reads and writes (GETSET, SET with GET) is a
-	// stats.Set, and its old value is not counted. Numbers have no bytes; with NoEscape, neither
-	// have values that marshal themselves. In a pipeline each command has its own Event, with the
-	// whole pipeline's time in Redis. The Recorder receives no Event for a refused command, nor for
-	// the reads of a transaction by hand (MULTI and EXEC sent as commands of their own).
+	// stats.Set, and its old value is not counted. Numbers add no bytes; with NoEscape, neither do
+	// values that marshal themselves. In a pipeline each command has its own Event, with the whole
+	// pipeline's time in Redis. The Recorder receives no Event for a refused command, nor for the
+	// reads of a transaction by hand (MULTI and EXEC sent as commands of their own).
 	Recorder stats.Recorder
 }
 
 // Hook packs values as they are written and unpacks them as they are read. Make one with [NewHook]
 // and put it on any number of clients with [Hook.Install]; it is safe for concurrent use. A Hook is
-// no redis.Hook on purpose: AddHook would leave paths of a cluster client or a ring without it,
-// which hand out packed bytes.
+// no redis.Hook on purpose: AddHook would miss paths of a cluster client or a ring, and these would
+// hand out packed bytes.
 //
 // It packs values as they are written: those of SET and its variants, and those of hashes. It
 // unpacks them in the replies. It works in single commands, pipelines and transactions, with typed
@@ -116,7 +116,7 @@ type Hook struct {
 // maxScratch is the largest buffer in bytes that is kept for packing.
 const maxScratch = 1 << 20
 
-// NewHook makes a Hook. An empty Match and a pattern that is none are bale.ErrInvalid.
+// NewHook makes a Hook. An empty Match, or a malformed pattern, is bale.ErrInvalid.
 func NewHook(packer *bale.Packer, o HookOptions) (*Hook, error) {
 	if packer == nil {
 		return nil, fmt.Errorf("goredis: %w: no Packer", bale.ErrInvalid)

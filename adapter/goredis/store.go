@@ -41,10 +41,11 @@ var _ bale.Store = (*Store)(nil)
 //
 // With a [redis.AutoPipeliner], a call ends with its context, and its command stays until the
 // client's own timeouts: later writes of its key wait for it. Set
-// AutoPipelineOptions.MaxQueuedCommands, which bounds these commands, but not with FullDuplex: by
+// AutoPipelineOptions.MaxQueuedCommands: it bounds these commands, except with FullDuplex; by
 // default there is no limit. For a context that can end, a write takes a goroutine, and so does a
-// read with the blocking face. Its client must not read from replicas, and a [dict.Registry] needs
-// the client itself: go-redis does not show the one of an AutoPipeliner.
+// read through a blocking AutoPipeliner. The AutoPipeliner's client must not read from replicas,
+// and a [dict.Registry] needs the client itself: go-redis does not show the one of an
+// AutoPipeliner.
 //
 // With ClientSideCacheConfig the client keeps stored values past their expiry, until the server
 // reports it. Until then, Get of a Cache returns them.

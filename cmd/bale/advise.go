@@ -21,18 +21,18 @@ type adviseCommand struct {
 	paceFlags `set:"max_rate=30000"`
 	mastersFlag
 	sharedFlag
-	Redis    string   `placeholder:"URL" xor:"from" help:"A Redis, or a node of a cluster, which is only read: its replicas where it has some. Default: the environment's BALE_REDIS_URL."`
+	Redis    string   `placeholder:"URL" xor:"from" help:"A Redis, or a node of a cluster. It is only read, from its replicas where it has some. Default: the environment's BALE_REDIS_URL."`
 	Replicas bool     `help:"With --redis: send user and password to the replicas of a single server, too, at the addresses that they announce. By default they get a password only over TLS, and else their master is read."`
 	RDB      string   `name:"rdb" placeholder:"FILE" xor:"from" help:"An RDB file (BGSAVE, redis-cli --rdb FILE), which is loaded into a private redis-server and not changed."`
-	Data     []string `placeholder:"FILE|DIR|-" sep:"none" xor:"from" help:"Values that are in no Redis yet: a file or stdin (-) with one on each line, or a folder, with one in each file in it and below. Each is a group. Repeatable."`
+	Data     []string `placeholder:"FILE|DIR|-" sep:"none" xor:"from" help:"Values that are in no Redis yet: a file or stdin (-) with one on each line, or a folder, with one in each file in it and below. Each FILE or DIR is a group. Repeatable."`
 	TrustRDB bool     `name:"trust-rdb" help:"With --rdb: load a file with libraries of functions, whose Lua runs as they are loaded, with data of modules, or with types that bale does not know. Only for files of your own servers."`
 	DB       int      `name:"db" default:"-1" placeholder:"N" help:"With --rdb: the database. Default: the one with most keys."`
 
 	Match     []string      `sep:"none" placeholder:"PATTERN" help:"The keys that are looked at, for example 'user:*'. Repeatable. Default: all."`
 	Group     []string      `sep:"none" placeholder:"PATTERN" help:"Keys that are a group of their own, beside the groups that are found. Repeatable."`
 	Sample    int           `default:"4000" placeholder:"N" help:"How many keys of a group are read at most. Default: ${default}."`
-	MaxBytes  cli.Bytes     `default:"256MiB" placeholder:"N" help:"After how many bytes of values no more are read. Default: ${default}."`
-	CPUBudget time.Duration `name:"cpu-budget" default:"50us" placeholder:"D" help:"How long packing a value of up to 4KiB may take, and unpacking it, in the mean; a larger one in proportion longer. Recommended is what saves most within that. Default: ${default}."`
+	MaxBytes  cli.Bytes     `default:"256MiB" placeholder:"N" help:"At most how many bytes of values are read. Default: ${default}."`
+	CPUBudget time.Duration `name:"cpu-budget" default:"50us" placeholder:"D" help:"How long packing a value of up to 4KiB may take, and unpacking it, on average; larger values proportionally longer. The setting that saves most within this is recommended. Default: ${default}."`
 	Price     float64       `placeholder:"USD" help:"What a GiB of Redis costs a month."`
 	Seed      uint64        `default:"1" placeholder:"N" help:"Seed of the samples: the same keys and seed give the same ones. Default: ${default}."`
 
@@ -48,7 +48,7 @@ func (adviseCommand) Help() string {
 		`values, and says what each would save: in the bytes that Redis allocates, in traffic, and in money where a ` +
 		`price is given. Half of a group's sample is for training dictionaries, the other half for measuring.
 
-Nothing is written to the server. (With --run the registry keeps how far the run is, and names of keys until the answer; the user needs more rights: see docs/scale.md.) The scan takes a tenth of its time at most, beside --max-rate and ` +
+Nothing is written to the server. (With --run the registry keeps how far the run is, and names of keys until the answer; the user needs more rights: see docs/scale.md.) The scan takes at most a tenth of the server's time, besides the limits of --max-rate and ` +
 		`--max-bandwidth. The user needs to be allowed to read and to ask for INFO: ACL SETUSER advisor on >secret ` +
 		`%R~* +@read +info +ping +script|exists (and +client|no-touch from Redis 7.2 on, +select for a database ` +
 		`other than 0, +cluster|slots +readonly for a cluster). Ctrl-C ends the scan, and the answer is estimated ` +

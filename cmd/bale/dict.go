@@ -151,7 +151,7 @@ type dictPublish struct {
 	dictFlags
 	groupFlag
 	File     string `arg:"" type:"existingfile" help:"The dictionary, as bale train writes it."`
-	Training string `placeholder:"FILE" type:"existingfile" help:"What bale train --json said of it: its ratio is what the live one is compared with."`
+	Training string `placeholder:"FILE" type:"existingfile" help:"What bale train --json wrote: the live ratio is compared with the ratio there."`
 }
 
 func (dictPublish) Help() string {
@@ -351,8 +351,8 @@ type dictGrace struct {
 func (dictGrace) Help() string {
 	return `Shows or sets the grace period of the registry. A published dictionary may be activated after one period, so` +
 		` that every reader has it; it may be removed six periods after its last use, so that no writer uses it any ` +
-		`more. After a change to a shorter one, removal goes by the longer one for another six of its periods. A ` +
-		`program that declares a longer one sets that again.
+		`more. After you set a shorter period, removal goes by the old one for another six old periods. A program ` +
+		`that declares a longer period sets that again.
 
 Examples:
   bale dict grace

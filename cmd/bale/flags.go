@@ -34,7 +34,7 @@ type graceFlag struct {
 // paceFlags bound what a walk asks of a server. The default of the rate is set where they are
 // embedded.
 type paceFlags struct {
-	MaxRate      int      `default:"${max_rate}" placeholder:"N" help:"How many keys and elements (fields of hashes and the like) a second are looked at, at most; 0 for no limit. Default: ${default}."`
+	MaxRate      int      `default:"${max_rate}" placeholder:"N" help:"At most how many keys and elements (fields of hashes and the like) to look at per second; 0 for no limit. Default: ${default}."`
 	MaxBandwidth byteRate `default:"20MiB" placeholder:"N" help:"How many bytes of values a second are read (migrate: and written), at most; 0 for no limit. With either limit the walk pauses, too, while the server gets slower, its memory grows or its replicas fall behind. Default: ${default}."`
 }
 

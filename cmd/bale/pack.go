@@ -17,7 +17,7 @@ type packCommand struct {
 }
 
 func (packCommand) Help() string {
-	return `A value that does not get smaller comes out as it is, as bale stores it.
+	return `A value below 64 bytes, or that gets less than 5% smaller, comes out as it is, as bale stores it.
 
 Examples:
   bale pack < value.json > value.packed
@@ -108,8 +108,8 @@ type inspectCommand struct {
 
 func (inspectCommand) Help() string {
 	return `Shows the header, the sizes, and the decoded value when it is JSON, of which it shows the first MiB. With ` +
-		`--redis the dictionary comes from the registry in that Redis, or in that of --registry. A value that was ` +
-		`loaded says until when it is good, and what loading it took. Of a stream, which is in chunks under other ` +
+		`--redis the dictionary comes from the registry in that Redis, or in that of --registry. A value of ` +
+		`GetOrLoad says until when it is good, and how long loading took. Of a stream, which is in chunks under other ` +
 		`keys, its size is shown; with --redis also whether all chunks are there and how long they live. The exit ` +
 		`status is 1 when the value is damaged or not whole. bale cat KEY prints the value alone, as a whole.
 

@@ -16,14 +16,14 @@ import (
 
 type proxyCommand struct {
 	registryFlags
-	Redis         string        `env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis behind the proxy: a single server, a node of a cluster, or redis://SENTINEL:26379?master_name=NAME for the master that Sentinel names. Clients log in themselves; the URL's login is for the dictionaries."`
+	Redis         string        `env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis behind the proxy: a single server, a node of a cluster, or redis://SENTINEL:26379?master_name=NAME for the master that Sentinel names. Without --pool clients log in themselves, and the URL's login is for the dictionaries alone."`
 	Cluster       bool          `help:"The Redis is a cluster: each node gets a listener, at the ports after --listen. Clients are told the proxy's addresses. --listen itself leads to any node: give it to clients as the seed."`
 	Announce      string        `placeholder:"HOST" help:"With --cluster: the name or IP address that clients are told. Default: that at which they reached the proxy."`
 	Listen        string        `default:"127.0.0.1:6380" placeholder:"ADDR" help:"Where clients connect: HOST:PORT, :PORT for 127.0.0.1, or unix:/PATH. Default: ${default}."`
 	ListenMode    string        `default:"0600" placeholder:"MODE" help:"The permissions of a Unix socket. Default: ${default}, for the same user alone."`
 	ListenCert    string        `placeholder:"FILE" help:"Clients use TLS: the proxy's certificate in PEM. SIGHUP has it read again."`
 	ListenKey     string        `placeholder:"FILE" help:"Its key."`
-	ListenCA      string        `name:"listen-ca" placeholder:"FILE" help:"The authority of clients' certificates, which they need then."`
+	ListenCA      string        `name:"listen-ca" placeholder:"FILE" help:"The authority of clients' certificates. Every client then needs one."`
 	Match         []string      `placeholder:"PATTERN" sep:"none" help:"The keys whose values are packed, for example 'user:*'; '*' for all. Repeatable."`
 	Exclude       []string      `placeholder:"PATTERN" sep:"none" help:"Keys whose values are not packed although they match. Repeatable."`
 	Compress      string        `placeholder:"SETTING" help:"What values are packed with: zstd, with a level where wanted, s2, lz4 and others; zstd:3+dict with the dictionary of --group. Default: zstd:3."`
@@ -33,9 +33,9 @@ type proxyCommand struct {
 	Config        string        `type:"path" placeholder:"FILE" help:"In place of --match, --exclude, --compress, --group, --read-only and --refuse-scripts: a file in JSON with several groups of keys. SIGHUP has it read again."`
 	Check         bool          `help:"Check the settings, print them, and end. Redis is not asked."`
 	Metrics       string        `placeholder:"ADDR" help:"Serve /metrics, for Prometheus, and /ready at HOST:PORT, or :PORT for 127.0.0.1."`
-	Pool          int           `placeholder:"N" help:"Clients share N connections to Redis, as the user of --redis, until their first command with a state: then they get their own. Default: none."`
+	Pool          int           `placeholder:"N" help:"Clients share N connections to Redis, as the user of --redis, until their first command that cannot be shared (MULTI, SELECT, AUTH, MGET and others): then they get their own. Default: none."`
 	MaxClients    int           `default:"10000" placeholder:"N" help:"Connections of clients; others get an error. Default: ${default}."`
-	MaxRequest    cli.Bytes     `default:"64MiB" placeholder:"N" help:"The largest command on keys in scope, on several keys, or with a script. Others have no limit. Default: ${default}."`
+	MaxRequest    cli.Bytes     `default:"64MiB" placeholder:"N" help:"The largest command on keys in scope, on several keys, or with a script; a larger write of one value passes as it is. Others have no limit. Default: ${default}."`
 	MaxMemory     cli.Bytes     `default:"1GiB" placeholder:"N" help:"Memory of all connections for commands, replies and decoded values in scope; beyond it a command is an error. One connection may hold a quarter. Default: ${default}."`
 	Stall         time.Duration `default:"30s" placeholder:"D" help:"How long a client may take to go on with a command or reply that takes memory of --max-memory, and 1 s for each 128 KiB of it. Default: ${default}."`
 	SlowLog       time.Duration `placeholder:"D" help:"Write a line for each command that takes at least this long, ten a second at most: its name, first key and client, never values. Default: none."`
@@ -43,7 +43,7 @@ type proxyCommand struct {
 }
 
 func (proxyCommand) Help() string {
-	return `Clients in any language write and read plain values through the proxy, and Redis holds packed ones. RESP2 and RESP3, logins, transactions, subscriptions and blocking commands are those of Redis: each connection has one of its own. Everything that does not touch values in scope passes as it is.
+	return `Clients in any language write and read plain values through the proxy, and Redis holds packed ones. RESP2 and RESP3, logins, transactions, subscriptions and blocking commands are those of Redis: without --pool, each client's connection has its own to Redis. Almost everything that does not touch values in scope passes as it is.
 
 Commands that work on a value's bytes within the server (APPEND, GETRANGE, STRLEN and their like) are refused for keys in scope, with an error that starts with BALE. docs/proxy.md lists them, and how to get from plain values to packed ones and back.
 

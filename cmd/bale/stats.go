@@ -11,14 +11,14 @@ import (
 
 type statsCommand struct {
 	Files []string      `arg:"" name:"file" help:"Files of events, as eventfile.NewWriter writes them; - for stdin."`
-	Group string        `placeholder:"PATTERN" help:"Groups like this alone, for example 'user:*'."`
+	Group string        `placeholder:"PATTERN" help:"Only groups that match this, for example 'user:*'."`
 	Every time.Duration `placeholder:"D" help:"A time series, too, of intervals of this length; at least 1ms."`
 	JSON  string        `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`
 }
 
 func (statsCommand) Help() string {
 	return `Shows what the operations of a program did, by group and operation: rates, hits, errors, bytes, and how long` +
-		` each stage took. The files are those of a stats.Ring with a eventfile.NewWriter as its sink; several are ` +
+		` each stage took. The files are those of a stats.Ring with an eventfile.NewWriter as its sink; several are ` +
 		`taken as those of a fleet, at the same time or one after another. Memory does not grow with them.
 
 A file that ends within a batch, or is damaged, is shown as far as it can be read, with a warning. The exit ` +

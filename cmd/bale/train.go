@@ -18,13 +18,13 @@ type trainCommand struct {
 	Data      []string  `placeholder:"FILE|DIR|-" sep:"none" xor:"from" help:"Values to train on: a file or stdin (-) with one on each line, or a folder, with one in each file in it and below. Repeatable."`
 	Redis     string    `placeholder:"URL" xor:"from" help:"Take a sample of the values in this Redis, or cluster, reading only: of strings, and where there are none to speak of, of the fields of hashes. Default: the environment's BALE_REDIS_URL."`
 	Match     []string  `sep:"none" placeholder:"PATTERN" help:"With --redis: the keys whose values are taken, for example 'user:*'. Repeatable. Default: all."`
-	Sample    int       `default:"20000" placeholder:"N" help:"How many values are used at most; of more, a random sample. Default: ${default}."`
+	Sample    int       `default:"20000" placeholder:"N" help:"How many values are used at most; if there are more, a random sample. Default: ${default}."`
 	Compress  string    `default:"zstd" placeholder:"SETTING" help:"What values will be compressed with: zstd, with a level where wanted (zstd:3), s2 or lz4. Default: ${default}."`
 	MaxSize   cli.Bytes `default:"1MiB" placeholder:"N" help:"The largest dictionary that is tried. Default: ${default}."`
-	Values    int64     `placeholder:"N" help:"How many values it will serve: more are worth a larger one. Default: those of the Redis, or 1,000,000 with --data."`
-	MinGain   float64   `default:"0.05" placeholder:"PART" help:"The part of the memory that it must save over compression without one. Default: ${default}."`
+	Values    int64     `placeholder:"N" help:"How many values the dictionary will serve: more justify a larger one. Default: those of the Redis, or 1,000,000 with --data."`
+	MinGain   float64   `default:"0.05" placeholder:"PART" help:"The part of the memory that the dictionary must save, compared with none. Default: ${default}."`
 	Exclude   []string  `placeholder:"FIELDS" help:"Fields of JSON values whose contents never enter the dictionary: names, or paths from the root (user.token)."`
-	Current   string    `placeholder:"FILE" type:"existingfile" help:"The dictionary in use: the new one must save so much over it."`
+	Current   string    `placeholder:"FILE" type:"existingfile" help:"The dictionary in use: the new one must save --min-gain over it."`
 	Seed      uint64    `default:"1" placeholder:"N" help:"Seed of the sample. Default: ${default}."`
 	Out       string    `placeholder:"FILE" required:"" help:"Where the dictionary goes."`
 	JSON      string    `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`
@@ -34,8 +34,8 @@ type trainCommand struct {
 func (trainCommand) Help() string {
 	return `The values come from files (--data) or from a Redis (--redis). Half of them are trained on; the others are ` +
 		`held out, and dictionaries of several builders and sizes are measured on those. The one with the fewest ` +
-		`bytes as Redis allocates them wins; each value is charged its share of the dictionary. Where none saves ` +
-		`enough there is none, and the exit status is 1.
+		`bytes as Redis allocates them wins; each value is charged its share of the dictionary. If none saves ` +
+		`enough, no dictionary is written, and the exit status is 1.
 
 A dictionary is made of pieces of the values: who can read it can read those. Keep secrets out of it with --exclude.
 

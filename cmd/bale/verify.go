@@ -20,8 +20,8 @@ type verifyCommand struct {
 
 func (verifyCommand) Help() string {
 	return `Every string and every field of a hash is read and unpacked with the registry's dictionaries; checksums are ` +
-		`compared. Of values in chunks (package stream) the manifest is checked, each chunk, that all chunks are ` +
-		`there, and that none expires before its value; their contents where --match has their keys, too. ` +
+		`compared. Of a value in chunks (package stream) the manifest is checked, and that no chunk is missing ` +
+		`or expires before the value; the contents of chunks are checked, too, if --match has their keys. ` +
 		`No value is changed, except streams with --repair. A dictionary in quarantine that a value needs comes back to the registry; the command says how many did.
 
 The exit status is 1 if a value cannot be unpacked; ten of each cause are named, a hundred in all, and ` +

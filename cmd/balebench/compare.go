@@ -68,15 +68,15 @@ func (compareCommand) Help() string {
 	return `Says which cells of two runs got better or worse, by rank tests that are corrected for as many cells as ` +
 		`there are (Holm). A REGRESSION is a change for the worse that noise does not explain and that is beyond the ` +
 		`floor of its gate; a cell in which noise might hide one is UNMEASURABLE, and passes no gate silently. A cell` +
-		` that was right and has wrong results or none at all now FAILED, which is a regression, too; so did an open ` +
-		`loop that kept its rate and does not now. The exit status is 1 for regressions alone, and 2 for runs that ` +
+		` that was right and now has wrong results, or none at all, is FAILED, which is a regression, too; so is an ` +
+		`open loop that kept its rate and does not now. The exit status is 1 for regressions alone, and 2 for runs that ` +
 		`cannot be compared.
 
 Two runs that were taken apart share no noise: what another hour or another machine does to all cells looks ` +
 		`like a change of each. For a gate, balebench ab takes two programs in turn.
 
 Gates: time is sec/op; bytes is stored-B/value and redis-B/key, of which 5 bytes or 0.5% always pass; allocs` +
-		` is allocs/op; p99 is p99-sec/op. Floors are percentages; of bytes and allocs they may be numbers of them.
+		` is allocs/op; p99 is p99-sec/op. Floors are percentages; for bytes and allocs also absolute numbers.
 
 Examples:
   balebench compare old.json new.json

@@ -19,8 +19,8 @@ type httpCommand struct {
 	Size        []cli.Bytes             `default:"1KiB" placeholder:"LIST" group:"what" help:"Bytes of a response: 16 to 16MiB. Default: ${default}."`
 	Reuse       []string                `default:"on" enum:"on,off" placeholder:"LIST" group:"what" help:"Use connections again (on), or open one for each request (off). Default: ${default}."`
 	Loop        []string                `default:"open,closed" placeholder:"LIST" group:"load" help:"Requests start on schedule (open), or when a caller's last one has ended (closed). Default: ${default}."`
-	Rate        float64                 `placeholder:"N" group:"load" help:"Requests a second of the open loop. Default: the highest that every client keeps, which is tried out first."`
-	InFlight    int                     `default:"1000" placeholder:"N" group:"load" help:"Requests of the open loop in flight at most, 1 to 10000; later ones wait, which counts. Default: ${default}."`
+	Rate        float64                 `placeholder:"N" group:"load" help:"Requests a second of the open loop. Default: the highest that every client sustains, which is measured first."`
+	InFlight    int                     `default:"1000" placeholder:"N" group:"load" help:"Requests of the open loop in flight at most, 1 to 10000; later ones wait, and their latency includes that. Default: ${default}."`
 	Concurrency int                     `default:"64" placeholder:"N" group:"load" help:"Callers of the closed loop, 1 to 10000. Default: ${default}."`
 	Delay       time.Duration           `default:"5ms" placeholder:"D" group:"server" help:"How long the server takes for a response. Default: ${default}."`
 	Duration    time.Duration           `default:"2s" placeholder:"D" group:"measuring" help:"How long each cell is measured, in all rounds. Default: ${default}."`

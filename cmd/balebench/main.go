@@ -44,7 +44,7 @@ type grammar struct {
 	Run     runCommand       `cmd:"" help:"Measure serializers and compressors end to end through a real Redis, on your data."`
 	Study   studyCommand     `cmd:"" help:"Run one of the built-in comparisons, and sum up what it shows."`
 	HTTP    httpCommand      `cmd:"" name:"http" help:"Measure HTTP clients and their policies against a server that takes its time."`
-	Compare compareCommand   `cmd:"" help:"Say which cells of two runs got better or worse, and which noise hides."`
+	Compare compareCommand   `cmd:"" help:"Say which measurements of two runs got better or worse, and where noise hides it."`
 	AB      abCommand        `cmd:"" name:"ab" help:"Compare two commands that print Go benchmarks, or just take time: they run in turn, A B B A."`
 	Version kong.VersionFlag `help:"Print the version and end."`
 }

@@ -56,7 +56,7 @@ func (f *resultFlags) report(s *cli.Streams, run func() (*outcome.Report, error)
 		given  bool
 	}{{"--baseline", f.Baseline != ""}, {"--go-bench", f.GoBench != ""}, {"--stages", f.Stages}, {"--serve", f.Serve != ""}, {"--push", f.Push != ""}} {
 		if each.given {
-			return fmt.Errorf("%w: %s is not for this study, which is no command line of balebench run", cli.ErrUsage, each.option)
+			return fmt.Errorf("%w: %s is only for studies that are a command line of balebench run, and this one is not", cli.ErrUsage, each.option)
 		}
 	}
 	var result *outcome.Report

@@ -19,13 +19,13 @@ type runCommand struct {
 	Builtin     []string            `placeholder:"LIST" group:"data" help:"Built-in values instead: ${builtin}. Default, without --data and --value-size: all of them."`
 	ValueSize   []cli.Bytes         `placeholder:"LIST" group:"data" help:"Built-in values of exactly so many bytes instead: 100, 1KiB, 10KiB."`
 	Track       []string            `default:"typed" placeholder:"LIST" group:"data" help:"How a program holds built-in values: in Go types (typed) or decoded into any (dynamic), as values of --data are. Default: ${default}."`
-	Values      int                 `default:"10000" placeholder:"N" group:"data" help:"How many values of each set of --data are used; of more, a random sample. Default: ${default}."`
+	Values      int                 `default:"10000" placeholder:"N" group:"data" help:"How many values of each set of --data are used; if there are more, a random sample. Default: ${default}."`
 	Codec       []string            `default:"auto" placeholder:"LIST" group:"what" help:"Serializers: ${codecs}; or auto: raw for values of --data that are no JSON, json for all others. Default: ${default}."`
 	Compress    []engine.Setting    `default:"none,snappy,s2,lz4,gzip,zstd:3,s2+dict,lz4+dict,zstd:3+dict" placeholder:"LIST" group:"what" help:"Compressors: none, snappy, s2, lz4, gzip, zstd, with a level where wanted (zstd:7), /go for zstd in pure Go, /naive for a new context for each value, /stream for the streaming API, +dict for a dictionary. Default: ${default}."`
 	Client      []lab.ClientSetting `default:"goredis" placeholder:"LIST" group:"what" help:"Redis clients: ${clients}. Default: ${default}."`
 	Batch       []lab.Batch         `default:"single" placeholder:"LIST" group:"what" help:"How values travel: single, pipeline:N for N values in a pipeline, mset:N for MSET and MGET of N. Default: ${default}."`
 	Concurrency []int               `default:"1,64" placeholder:"LIST" group:"load" help:"How many callers at once, 1 to 10000. Default: ${default}."`
-	Rate        lab.Rates           `placeholder:"LIST" group:"load" help:"Operations a second that start whether those before have ended or not (open loop), with latency from when each was to start; or sweep, for rates up to where the server gives in. Default: each caller starts one when its last has ended (closed loop)."`
+	Rate        lab.Rates           `placeholder:"LIST" group:"load" help:"Operations to start per second, whether earlier ones have ended or not (open loop), with latency from the time when each should have started; or sweep, for rates up to where the server gives in. Default: each caller starts one when its last has ended (closed loop)."`
 	Mix         lab.Mix             `placeholder:"GETS:SETS" group:"load" help:"Operations are single GETs and SETs in this proportion, such as 90:10, of keys that all callers share. Default: an operation is a value written and read back."`
 	HitRate     float64             `default:"1" placeholder:"SHARE" group:"load" help:"With --mix: the share of GETs that find a value, 0 to 1. Default: ${default}."`
 	Zipf        float64             `placeholder:"S" group:"load" help:"With --mix: some keys are more popular, by a Zipf distribution of this exponent (0.99 as in YCSB). Default: all alike."`
@@ -59,8 +59,8 @@ func (runCommand) Help() string {
 
 With +dict a dictionary is trained on half of the values first, and everything is measured on the others alone.
 
-Ctrl-C ends a run with the figures of the rounds that are whole by then; in the first round, of the cells ` +
-		`that had their turn; while dictionaries are trained, or the rates of a sweep are found, there are none yet. ` +
+Ctrl-C ends a run with the figures of the rounds that are whole by then; in the first round, with those of the cells ` +
+		`that had their turn; while dictionaries are trained, or the rates of a sweep are found, with none. ` +
 		`A second Ctrl-C ends it at once.
 
 Each run says which versions of which libraries were measured. radix is dormant: it is here to be compared with.

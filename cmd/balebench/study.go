@@ -18,7 +18,7 @@ import (
 type studyCommand struct {
 	Name        string `arg:"" optional:"" help:"Which one: ${studies}. Without, they are listed."`
 	Duration    string `placeholder:"D" help:"How long each cell is measured. Default: as the study has it, 0.28 to 15 seconds."`
-	Repeat      string `placeholder:"N" help:"Rounds that the duration is split into. Default: 8, of resilience 1."`
+	Repeat      string `placeholder:"N" help:"Rounds that the duration is split into. Default: 8; for resilience, 1."`
 	resultFlags `group:"results"`
 
 	given []string // options on the command line that bear on the figures
@@ -27,7 +27,7 @@ type studyCommand struct {
 // Help is shown below the options.
 func (studyCommand) Help() string {
 	var b strings.Builder
-	b.WriteString("A study is a comparison that is the same for everybody, summed up in small tables and sentences. Most are a command line of balebench run. The others, durability, instruments and resilience, have --json and --html alone of the options for results.\n\nStudies:\n")
+	b.WriteString("A study is a comparison that is the same for everybody, summed up in small tables and sentences. Most are a command line of balebench run. The others, durability, instruments and resilience, have only --json and --html of the options for results.\n\nStudies:\n")
 	for _, s := range study.All() {
 		fmt.Fprintf(&b, "  %-12s %s\n", s.Name, s.About)
 	}

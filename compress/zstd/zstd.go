@@ -1,8 +1,8 @@
 // Package zstd compresses to Zstandard frames in pure Go. It gives the smallest values, above all
 // with a trained dictionary. See [Level] for the cost of each level.
 //
-// Values of up to 16 KiB with a dictionary have an encoder of bale's own, and all values with a
-// dictionary its decoder. klauspost/compress does the rest.
+// With a dictionary, bale's own encoder packs values of up to 16 KiB, and its own decoder reads all
+// values. klauspost/compress does the rest.
 package zstd
 
 import (
@@ -83,8 +83,8 @@ type Options struct {
 
 	// Concurrency is how many values are compressed, and how many decompressed, at a time; further
 	// callers wait. Each holds the memory of its level. Default GOMAXPROCS, for Best at most 4.
-	// With a dictionary there is no limit to decompressing, where each call takes 32 KB beside its
-	// value, and to compressing values of up to 16 KiB, where each takes at most 160 KB.
+	// With a dictionary there is no limit for decompressing (32 KB for each call, beside its
+	// value), nor for compressing values of up to 16 KiB (at most 160 KB for each).
 	Concurrency int
 }
 

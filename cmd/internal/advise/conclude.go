@@ -53,7 +53,7 @@ func (a *Advice) conclude(o *Options) {
 			"The server does not report which keys these are.", strings.Join(s.inside(), ", "))
 	}
 	if s := a.Server; s != nil && s.Reads == 0 && !o.Private {
-		a.warn("The server has counted no reads of values yet: nothing is known of what they would save.")
+		a.warn("The server has counted no reads of values yet: the saving in traffic is unknown.")
 	}
 	if o.HideKeys {
 		a.hide()

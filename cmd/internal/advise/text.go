@@ -37,7 +37,7 @@ func (a *Advice) WriteText(w page.Sheet, all bool) {
 	}
 	if len(worth) > 0 {
 		printable.Fprintf(w, "\n")
-		w.Hanging("", "what compression saves, in the bytes that Redis allocates; processor time is µs for a value, and so seconds for a million:")
+		w.Hanging("", "what compression saves, in the bytes that Redis allocates; processor time is in µs for a value (seconds for a million):")
 		adviceTable(w, worth)
 	}
 	if len(left) > 0 {
@@ -220,7 +220,7 @@ func adviceTotal(a *Advice) string {
 		}
 		return fmt.Sprintf("Nothing to do: of the %s of these keys no compression saves what is worth a change.%s", page.Amount(float64(t.Now)), a.packedAlready())
 	}
-	s := fmt.Sprintf("In all these keys take %s", page.Amount(float64(t.Now)))
+	s := fmt.Sprintf("In all, these keys take %s", page.Amount(float64(t.Now)))
 	if a.Scan.Interrupted {
 		s = fmt.Sprintf("NOT ALL WAS SEEN. By what was, all these keys take %s", page.Amount(float64(t.Now)))
 	}
