@@ -44,7 +44,7 @@ func loads(cells []*Cell, callers int) *outcome.Finding {
 		return nil
 	}
 	f := &outcome.Finding{About: about(callers), Legend: []string{
-		"Redis by appendonly and appendfsync, PostgreSQL by synchronous_commit, MariaDB by innodb_flush_log_at_trx_commit",
+		"Redis by appendonly (no) and appendfsync (everysec, always), PostgreSQL by synchronous_commit, MariaDB by innodb_flush_log_at_trx_commit",
 		"To disk: when a write gets there, by the server's documentation",
 		"P50, P99: µs from a write to its acknowledgement"},
 		Columns: []string{"setting", "to disk", "writes/s", "P50", "P99"}}
@@ -86,8 +86,8 @@ func loads(cells []*Cell, callers int) *outcome.Finding {
 func losses(cells []*Cell) *outcome.Finding {
 	f := &outcome.Finding{About: "kill -9", Legend: []string{
 		fmt.Sprintf("All processes of the server are killed under %d writers, and started again", maxCallers),
-		"Acknowledged: writes of all kills", "Lost: acknowledged writes that are gone",
-		"Oldest: ms before the kill that the oldest lost write was acknowledged"},
+		"Acknowledged: writes, over all kills", "Lost: acknowledged writes that are gone",
+		"Oldest: ms from the acknowledgement of the oldest lost write to the kill"},
 		Columns: []string{"setting", "to disk", "kills", "acknowledged", "lost", "oldest"}}
 	var none []string
 	kept := map[string]*Cell{}

@@ -116,7 +116,7 @@ func (i *Identity) load() string {
 func (g *group) title() string {
 	title := fmt.Sprintf("%s, %s", g.load(), page.Amount(float64(g.Size)))
 	if !g.Reuse {
-		title += ", a connection each"
+		title += ", a connection per request"
 	}
 	return title
 }
@@ -233,8 +233,8 @@ func (c *Cell) guarded() bool {
 // costs is the table of what the clients take.
 func (g *group) costs() outcome.Finding {
 	f := outcome.Finding{About: g.title() + ", costs", Columns: []string{"client", "errors", "conns", "routines", "allocs", "GC", "cores", "limit"},
-		Legend: []string{"conns: opened in a round, with its warm-up", "routines: goroutines at their peak", "allocs: a request, with the load generator's",
-			"GC: the longest stop of the world, ms", "cores: used by this process and by the server", "limit: what was busy"}}
+		Legend: []string{"conns: opened in a round, with its warm-up", "routines: goroutines at their peak", "allocs: per request, with those of the load generator",
+			"GC: the longest stop of the world, ms", "cores: used by this process and by the server", "limit: what limited throughput"}}
 	for _, c := range g.cells {
 		if c.Verified {
 			f.Rows = append(f.Rows, []outcome.Figure{

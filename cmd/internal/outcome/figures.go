@@ -160,7 +160,7 @@ func (t *tables) choose(groups [][]Cell) {
 		t.unknown = append(t.unknown, fmt.Sprintf("%s (%s)", page.Enumerated(why[reason]), reason))
 	}
 	if len(verified) > 0 {
-		t.figures = append(t.figures, figure{name: limited, about: "what was busy"})
+		t.figures = append(t.figures, figure{name: limited, about: "what limited throughput"})
 	}
 	for _, cells := range groups {
 		omitted := t.summaryTable(cells).Omitted()

@@ -249,9 +249,9 @@ func (r *Run) grown() (all []string) {
 		}
 		why := "values that start as bale's frames are escaped"
 		if c.PlainBytes > c.RawBytes {
-			why = fmt.Sprintf("%s makes %.2f times the bytes of them", c.Codec, float64(c.PlainBytes)/float64(c.RawBytes))
+			why = fmt.Sprintf("%s makes %.2f times their bytes", c.Codec, float64(c.PlainBytes)/float64(c.RawBytes))
 		}
-		text := fmt.Sprintf("%s (%s) with %s and %s is larger than the values as they were given, ratio %.2f: %s", c.Dataset, c.Track, c.Codec, c.Compress, c.Ratio, why)
+		text := fmt.Sprintf("%s (%s) with codec %s and compressor %s is larger than the given values, ratio %.2f: %s", c.Dataset, c.Track, c.Codec, c.Compress, c.Ratio, why)
 		if !slices.Contains(all, text) {
 			all = append(all, text)
 		}

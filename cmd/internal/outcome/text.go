@@ -371,7 +371,7 @@ func (t *tables) dictionaries(dataset, track string) {
 		return d.Reason != ""
 	})
 	printable.Fprintf(t, "\n")
-	t.Hanging("", "dictionaries, trained on as many other values; their bytes are in B/key")
+	t.Hanging("", "dictionaries, trained on equally many other values; B/key includes their bytes")
 	if len(made) > 0 {
 		const ratio = "ratio without headers"
 		out := t.Table(3, "codec", "compress", "builder", "size", ratio, "seconds")

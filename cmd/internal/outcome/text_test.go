@@ -259,7 +259,7 @@ func TestLegend(t *testing.T) {
 			explained, _, _ := strings.Cut(legend, "Left out")
 			header := rest[strings.Index(rest, "codec "):]
 			header, _, _ = strings.Cut(header, "\n")
-			for _, f := range append(slices.Clone(figures), figure{name: limited, about: "what was busy"}) {
+			for _, f := range append(slices.Clone(figures), figure{name: limited, about: "what limited throughput"}) {
 				if f.about == "" || f.name == figures[0].name {
 					continue
 				}
@@ -304,8 +304,8 @@ func TestGrownValues(t *testing.T) {
 	equal.Dataset, equal.Ratio = "movies", 0.996
 	got := (&Run{Cells: []Cell{larger, larger, escaped, smaller, equal}}).Warnings()
 	want := []string{
-		"pages (dynamic) with json and none is larger than the values as they were given, ratio 0.80: json makes 1.25 times the bytes of them",
-		"frames (dynamic) with raw and none is larger than the values as they were given, ratio 0.96: values that start as bale's frames are escaped",
+		"pages (dynamic) with codec json and compressor none is larger than the given values, ratio 0.80: json makes 1.25 times their bytes",
+		"frames (dynamic) with codec raw and compressor none is larger than the given values, ratio 0.96: values that start as bale's frames are escaped",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -64,11 +64,11 @@ func (s *scenario) asked() string {
 func (s *scenario) finding(cells []Cell) outcome.Finding {
 	f := outcome.Finding{About: s.title, Columns: []string{"policy", "before", "during", "after", "P99", "refused", s.asked()},
 		Legend: []string{s.about, "Before, during, after: good calls", "P99: ms that callers waited for an answer or an error, during the fault",
-			"Refused: by the policy, a call, during the fault"}}
+			"Refused: by the policy per call, during the fault"}}
 	if s.redis {
-		f.Legend = append(f.Legend, "Loads: of the value, a call, during the fault")
+		f.Legend = append(f.Legend, "Loads: of the value per call, during the fault")
 	} else {
-		f.Legend = append(f.Legend, "Asked: requests that the server got, a call, during the fault")
+		f.Legend = append(f.Legend, "Asked: requests that the server got per call, during the fault")
 	}
 	for _, c := range cells {
 		ill := c.Phases[during]
@@ -80,8 +80,8 @@ func (s *scenario) finding(cells []Cell) outcome.Finding {
 	bare := &cells[0].Phases
 	for _, c := range cells[1:] {
 		ill, well := &c.Phases[during], &c.Phases[after]
-		f.Claims = append(f.Claims, fmt.Sprintf("With %s, %s of the calls are good during the fault instead of %s, and %s after it instead of %s.",
-			c.Policy, said(ill.Good), said(bare[during].Good), said(well.Good), said(bare[after].Good)))
+		f.Claims = append(f.Claims, fmt.Sprintf("With %s, %s of the calls are good during the fault and %s after it; without, %s and %s.",
+			c.Policy, said(ill.Good), said(well.Good), said(bare[during].Good), said(bare[after].Good)))
 		if ill.P99.Over(bare[during].P99).Interval != nil { // a ratio of single rounds is noise
 			f.Claims = append(f.Claims, fmt.Sprintf("With %s, P99 is %s that without.", c.Policy, ill.P99.Times(bare[during].P99)))
 		}

@@ -58,10 +58,10 @@ func serializers(r *outcome.Run) (out []outcome.Finding) {
 			f.Claims = append(f.Claims, fmt.Sprintf("P99 of writing a value of %s bytes of JSON: codec.Binary %s µs, encoding/json %s, %.1f times. %s", outcome.Number(stored(json), 0), outcome.Number(hand, 1), outcome.Number(std, 1), std/hand, binaryClaim))
 		}
 
-		f.Legend = []string{"µs: to write and read a value, in the median", "B: of a value", "Throughput: values a second, times that of encoding/json"}
+		f.Legend = []string{"µs: to write and read a value, in the median", "B: of a value", "Throughput: values a second, relative to encoding/json"}
 		f.Columns = []string{"codec", "µs", "B", "throughput"}
 		if len(with.cells) > 0 {
-			f.Legend = append(f.Legend, "B+dict: with "+withD+", less the dictionary")
+			f.Legend = append(f.Legend, "B+dict: with "+withD+", dictionary not counted")
 			f.Columns = []string{"codec", "µs", "B", "B+dict", "throughput"}
 		}
 		nearest, ordered := alone.nearest(quick, coding)
@@ -111,7 +111,7 @@ func compressors(r *outcome.Run) (out []outcome.Finding) {
 			return fmt.Sprintf("%s has the highest ratio: %.2f, %s bytes a key instead of %s; %s µs to compress and decompress a value, %s the throughput of plain values",
 				c.Compress, c.Ratio, outcome.Number(c.BytesPerKey(), 0), outcome.Number(base.BytesPerKey(), 0), outcome.InSentence(packing(c), 1), rate(c).Times(rate(base)))
 		}
-		f := outcome.Finding{About: g.name, Legend: []string{"B/key: what Redis takes for a value and its key, and the dictionary", "µs: to compress and decompress a value, in the median", "Throughput: values a second, times that of plain values"},
+		f := outcome.Finding{About: g.name, Legend: []string{"B/key: what Redis takes for a value and its key, the dictionary included", "µs: to compress and decompress a value, in the median", "Throughput: values a second, relative to plain values"},
 			Columns: []string{"compressor", "ratio", "B/key", "µs", "throughput"}}
 		best := without.best(ratio)
 		if best.Ratio < 1.05*base.Ratio || best.Compress == plain {
@@ -122,7 +122,7 @@ func compressors(r *outcome.Run) (out []outcome.Finding) {
 		highest := g.best(ratio)
 		switch {
 		case len(with.cells) > 0:
-			f.Claims = append(f.Claims, "With one "+sizes(with.best(ratio))+".")
+			f.Claims = append(f.Claims, "With a dictionary "+sizes(with.best(ratio))+".")
 		case noDictionary(r, g.name):
 			f.Claims = append(f.Claims, "No dictionary pays.")
 		default:
@@ -146,7 +146,7 @@ func noDictionary(r *outcome.Run, dataset string) bool {
 func pooling(r *outcome.Run) (out []outcome.Finding) {
 	forms := []struct{ suffix, says string }{{"/naive", "a new context for each value"}, {"/stream", "the streaming API"}}
 	for _, g := range groups(r, func(c outcome.Cell) string { return c.Dataset }) {
-		f := outcome.Finding{About: "values of " + g.name, Legend: []string{"µs: to compress and decompress a value, in the median", "B/op and allocs: in this process, the client's included", "GC: of the processor time of this process, where it ran often enough to tell", "Throughput: values a second, times that of the pooled form, which is the one without a suffix"},
+		f := outcome.Finding{About: "values of " + g.name, Legend: []string{"µs: to compress and decompress a value, in the median", "B/op and allocs: in this process, the client's included", "GC: its share of the processor time of this process, where it ran often enough to tell", "Throughput: values a second, relative to the pooled form, which is the one without a suffix"},
 			Columns: []string{"setting", "µs", "B/op", "allocs", "GC", "throughput"}}
 		for _, c := range g.cells {
 			what, pooled := "", c
@@ -297,7 +297,7 @@ func pipelines(r *outcome.Run) []outcome.Finding {
 	way := func(c outcome.Cell) string { return cmp.Or(c.Batch, "one by one") }
 	fastest := func(g group) outcome.Cell { return g.best(throughput) }
 	rates := outcome.Finding{About: "depth", Legend: []string{"Values a second, written and read back"}}
-	sets := outcome.Finding{About: "MSET", Legend: []string{"Values a second by MSET and MGET, times those of a pipeline of as many"}}
+	sets := outcome.Finding{About: "MSET", Legend: []string{"Values a second by MSET and MGET, relative to a pipeline of equally many"}}
 	for _, g := range groups(r, client) {
 		one, ok := g.find(func(c outcome.Cell) bool { return c.Batch == "" })
 		if !ok {
@@ -350,7 +350,7 @@ const enoughPool = 0.95
 func poolSizes(r *outcome.Run) (out []outcome.Finding) {
 	for _, g := range groups(r, func(c outcome.Cell) string { return page.Plural(c.Concurrency, "caller") }) {
 		best := g.best(throughput)
-		f := outcome.Finding{About: g.name, Legend: []string{"Throughput: operations a second", "Of best: times the highest", "P99: µs that 99 of 100 operations took at most", "Wait: for a connection, µs an operation"},
+		f := outcome.Finding{About: g.name, Legend: []string{"Throughput: operations a second", "Of best: relative to the highest", "P99: µs that 99 of 100 operations took at most", "Wait: for a connection, µs an operation"},
 			Columns: []string{"pool", "throughput", "of best", "P99", "wait", "limit"}}
 		at := slices.IndexFunc(g.cells, func(c outcome.Cell) bool { return throughput(c) >= enoughPool*throughput(best) }) // in the order of their sizes
 		enough := g.cells[at]
@@ -438,7 +438,7 @@ func networks(r *outcome.Run) (out []outcome.Finding) {
 				limits = append(limits, over.name+" "+limit(base))
 			}
 		}
-		f := outcome.Finding{About: g.name, Legend: []string{"Throughput: values a second, times that of plain values (none) over the same link"}}
+		f := outcome.Finding{About: g.name, Legend: []string{"Throughput: values a second, relative to plain values (none) over the same link"}}
 		for _, compressor := range groups(set, compressor) {
 			var places []place
 			for _, c := range compressor.cells {

@@ -102,7 +102,7 @@ var examples = map[string]example{
 		},
 		want: []string{
 			"profiles: Without a dictionary zstd:3 has the highest ratio: 1.25, 900 bytes a key instead of 1,100; 8.0 µs to compress and decompress a value, 1.00 times (0.96 to 1.04: no significant difference) the throughput of plain values.",
-			"profiles: With one zstd:3+dict has the highest ratio: 4.00, 350 bytes a key instead of 1,100; 6.0 µs to compress and decompress a value, 1.10 times (1.06 to 1.14) the throughput of plain values.",
+			"profiles: With a dictionary zstd:3+dict has the highest ratio: 4.00, 350 bytes a key instead of 1,100; 6.0 µs to compress and decompress a value, 1.10 times (1.06 to 1.14) the throughput of plain values.",
 			"random: Without a dictionary nothing saves 5%.",
 			"random: No dictionary pays.",
 			"broken: Without a dictionary nothing saves 5%.",
