@@ -45,9 +45,13 @@ FIRST every program that reads the keys must be able to unpack:
 
 The user needs to read and to write: ACL SETUSER mover on >secret ~* &bale:dict:* +@read +@write +@connection +@scripting +info +time +publish. On a cluster it needs +cluster|slots +cluster|nodes +cluster|info as well, on each node.
 
-The way back: let programs write plain values (ReadOnly again), bale migrate --revert, bale verify, which then counts plain values alone; in the end take bale out of the programs.
+The way back: let programs write plain values (ReadOnly again), bale migrate --revert, bale verify, which then ` +
+		`counts plain values alone; in the end take bale out of the programs.
 
-Programs must not use APPEND, GETRANGE, SETRANGE, STRLEN, SETBIT and their like on these keys, nor scripts that look into values: they would work on packed bytes. Numbers, HyperLogLogs, streams of package stream and keys of other types are left. Values of GetOrLoad that are packed anew (--repack) stay fresh as long as before.
+Programs must not use APPEND, GETRANGE, SETRANGE, STRLEN, SETBIT and their like on these keys, nor scripts ` +
+		`that look into values: they would work on packed bytes. Numbers, HyperLogLogs, streams of package stream and ` +
+		`keys of other types are left. Values of GetOrLoad that are packed anew (--repack) stay fresh as long as ` +
+		`before.
 
 A revert makes values of GetOrLoad plain, too. One that has expired by its own account is deleted, and the ` +
 		`others expire at their own time, never later than before. A revert leaves, and verify counts: frames that say ` +
@@ -55,7 +59,9 @@ A revert makes values of GetOrLoad plain, too. One that has expired by its own a
 		`them), and on a server that gives fields no expiry (before Redis 7.4 and Valkey 9) fields that have not ` +
 		`expired: revert again when they have.
 
-A value that cannot be read, or that programs write all the time, is left and named, and the exit status is 1. A key whose value is replaced counts as used (LRU); one that is only read does not, from Redis 7.2 and in Valkey.
+A value that cannot be read, or that programs write all the time, is left and named, and the exit status is 1. ` +
+		`A key whose value is replaced counts as used (LRU); one that is only read does not, from Redis 7.2 and in ` +
+		`Valkey.
 
 Examples:
   bale migrate --redis redis://127.0.0.1:6379 --match 'user:*' --dry-run

@@ -126,7 +126,7 @@ func (l Login) Open(ctx context.Context, at string) (redis.UniversalClient, erro
 	defer cancel()
 	clustered, err := isCluster(first, client)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("no answer from Redis at %s: %w%s", o.Addr, Explain(err, o.Username), hint(ctx, o, err)), client.Close())
+		return nil, errors.Join(fmt.Errorf("%w%s", Unusable(o.Addr, Explain(err, o.Username)), hint(ctx, o, err)), client.Close())
 	}
 	if !clustered {
 		return client, nil
@@ -172,6 +172,14 @@ func isCluster(ctx context.Context, client *redis.Client) (bool, error) {
 	}
 	fields := fmt.Sprint(hello) // a map, or a list of names and values where the connection speaks RESP2
 	return strings.Contains(fields, "mode:cluster") || strings.Contains(fields, "mode cluster"), nil
+}
+
+// Unusable is the error of a first command to a server: it may be an answer, too.
+func Unusable(addr string, err error) error {
+	if IsReply(err) {
+		return fmt.Errorf("Redis at %s refuses: %w", addr, err)
+	}
+	return fmt.Errorf("no answer from Redis at %s: %w", addr, err)
 }
 
 // hint is what may help to get an answer.
