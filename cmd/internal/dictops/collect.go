@@ -286,6 +286,9 @@ func Remove(ctx context.Context, r *registry.Registry, o Options) (*Removal, err
 	case o.ID == st.Previous:
 		return nil, fmt.Errorf("%v is what bale dict activate previous goes back to in %s: it stays until it is neither the current nor the previous one", o.ID, o.Group)
 	}
+	if err := keyspace.TakesWrites(ctx, r.Keys); err != nil { // before the scan
+		return nil, err
+	}
 	l := &Removal{keys: -1, all: []removed{{ID: o.ID, Group: o.Group}}}
 	if !o.Force {
 		if _, err := r.Removable(ctx, st, o.ID); err != nil {
@@ -387,6 +390,11 @@ func candidates(ctx context.Context, r *registry.Registry, l *Removal) (all []ca
 
 // GC removes the dictionaries that no value refers to. Without Apply it only lists them.
 func GC(ctx context.Context, r *registry.Registry, o Options) (*Removal, error) {
+	if o.Apply {
+		if err := keyspace.TakesWrites(ctx, r.Keys); err != nil { // a scan may find nothing to write
+			return nil, err
+		}
+	}
 	r.WarnOfEviction(ctx)
 	if o.Run.Name != "" {
 		return gcShared(ctx, r, o)

@@ -272,7 +272,9 @@ func TestReplica(t *testing.T) {
 	o.ID = p.Dictionary
 	_, published := Run(ctx, at, o, Publish)
 	_, activated := Run(ctx, at, o, Activate)
-	for _, err := range []error{published, activated} {
+	_, removed := Run(ctx, at, o, Remove)
+	_, collected := Run(ctx, at, Options{Apply: true}, GC)
+	for _, err := range []error{published, activated, removed, collected} {
 		if !errors.Is(err, keyspace.ErrReplica) {
 			t.Error(err)
 		}
