@@ -65,8 +65,8 @@ type compareCommand struct {
 
 // Help is shown below the options.
 func (compareCommand) Help() string {
-	return `Says which cells of two runs got better or worse, by rank tests that are corrected for as many cells as ` +
-		`there are (Holm). A REGRESSION is a change for the worse that noise does not explain and that is beyond the ` +
+	return `Says which cells of two runs got better or worse, by rank tests that are corrected for as many gated ` +
+		`figures as there are (Holm). A REGRESSION is a change for the worse that noise does not explain and that is beyond the ` +
 		`floor of its gate; a cell in which noise might hide one is UNMEASURABLE, and passes no gate silently. A cell` +
 		` that was right and now has wrong results, or none at all, is FAILED, which is a regression, too; so is an ` +
 		`open loop that kept its rate and does not now. The exit status is 1 for regressions alone, and 2 for runs that ` +

@@ -36,7 +36,7 @@ func libraries(c *Config) (all []outcome.Library) {
 		case s.Cgo:
 			add(outcome.Library{Name: "zstd/cgo", Module: "libzstd", Version: engine.Libzstd})
 		case s.Algorithm == frame.Zstd:
-			add(module("zstd", compressorModule(s.Algorithm), "values with a dictionary have bale's own engine"))
+			add(module("zstd", compressorModule(s.Algorithm), "values with a dictionary use bale's own engine"))
 		default:
 			add(module(s.Algorithm.String(), compressorModule(s.Algorithm), ""))
 		}

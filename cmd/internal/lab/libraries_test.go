@@ -46,7 +46,7 @@ func TestLibraries(t *testing.T) {
 		{Name: "json", Module: "encoding/json", Version: runtime.Version()}, {Name: "raw"},
 		{Name: "gob", Module: "encoding/gob", Version: runtime.Version(), Note: "each value has its type's description"},
 		{Name: "s2", Module: "github.com/klauspost/compress"}, {Name: "lz4", Module: "github.com/pierrec/lz4/v4"}, {Name: "gzip", Module: "github.com/klauspost/compress"},
-		{Name: "zstd", Module: "github.com/klauspost/compress", Note: "values with a dictionary have bale's own engine"},
+		{Name: "zstd", Module: "github.com/klauspost/compress", Note: "values with a dictionary use bale's own engine"},
 	}, libzstd, []outcome.Library{
 		{Name: "radix", Module: "github.com/mediocregopher/radix/v4", Note: "dormant"}, {Name: "goredis", Module: "github.com/redis/go-redis/v9"},
 		{Name: "rueidis", Module: "github.com/redis/rueidis"}, {Name: "redigo", Module: "github.com/gomodule/redigo"},

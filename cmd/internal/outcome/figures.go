@@ -34,7 +34,7 @@ const (
 	served    = "served P99"
 	limited   = "limit"
 	silent    = "the embedded server does not say"
-	ofProcess = "of this process, an operation"
+	ofProcess = "per operation, in this process"
 )
 
 var figures = []figure{
