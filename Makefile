@@ -45,8 +45,10 @@ test:
 long:
 	go test -vet=off -count=1 -timeout=60m -run='$(ALL_LONG)' $(GOTESTFLAGS) $(LONG_PACKAGES)
 
+# With it the test that every exported name is in an example, which needs the same packages compiled.
 vet:
 	go vet $(PACKAGES)
+	go test -vet=off -run='^TestExamples$$' ./internal/lint
 
 # Servers of other versions, in SERVERS_DIR. Nothing is installed.
 servers-fetch:

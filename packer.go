@@ -423,8 +423,8 @@ func (p *Packer) reader(ctx context.Context, h *frame.Header, b *Batch) (Compres
 	return r, err
 }
 
-// Unobserved returns a Packer with the same settings. Its Compressors do not observe its values,
-// which are probes: neither a sample nor a saving. It ends with p, and needs no Close.
+// Unobserved returns a Packer with the same settings. Its Compressors do not observe its values.
+// Use it for probes, which are neither a sample nor a saving. It ends with p, and needs no Close.
 func (p *Packer) Unobserved() *Packer {
 	q := *p
 	q.compressors, q.own = unobserved{p.compressors}, nil

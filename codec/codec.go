@@ -60,7 +60,7 @@ func (JSON[T]) Decode(src []byte, v *T) error { return json.Unmarshal(src, v) }
 // (golang/go#79539). A type that contains itself can overflow the stack, which ends the program.
 // Use another codec where somebody else may write.
 //
-// Each value repeats the description of its type. Small values so take several times the bytes of
+// Each value repeats the description of its type. So small values take several times the bytes of
 // JSON, unless a dictionary has the description.
 type Gob[T any] struct{}
 

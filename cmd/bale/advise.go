@@ -48,7 +48,7 @@ func (adviseCommand) Help() string {
 		`values, and says what each would save: in the bytes that Redis allocates, in traffic, and in money where a ` +
 		`price is given. Half of a group's sample is for training dictionaries, the other half for measuring.
 
-Nothing is written to the server. (With --run the registry keeps how far the run is, and names of keys until the answer; the user needs more rights: see docs/scale.md.) The scan takes at most a tenth of the server's time, besides the limits of --max-rate and ` +
+Nothing is written to the server. (With --run the registry keeps how far the run is, and names of keys until the answer; the user needs more rights: see docs/scale.md.) The scan keeps a server busy for at most a tenth of the time, besides the limits of --max-rate and ` +
 		`--max-bandwidth. The user needs to be allowed to read and to ask for INFO: ACL SETUSER advisor on >secret ` +
 		`%R~* +@read +info +ping +script|exists (and +client|no-touch from Redis 7.2 on, +select for a database ` +
 		`other than 0, +cluster|slots +readonly for a cluster). Ctrl-C ends the scan, and the answer is estimated ` +

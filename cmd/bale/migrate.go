@@ -56,8 +56,8 @@ Programs must not use APPEND, GETRANGE, SETRANGE, STRLEN, SETBIT and their like 
 A revert makes values of GetOrLoad plain, too. One that has expired by its own account is deleted, and the ` +
 		`others expire at their own time, never later than before. A revert leaves, and verify counts: frames that say ` +
 		`that there is no value (they expire soon), values whose content is itself a frame (users may have written ` +
-		`them), and on a server that gives fields no expiry (before Redis 7.4 and Valkey 9) fields that have not ` +
-		`expired: revert again when they have.
+		`them), and on a server that gives fields no expiry (before Redis 7.4 and Valkey 9) fields of GetOrLoad ` +
+		`that have not expired: revert again when they have.
 
 A value that cannot be read, or that programs write all the time, is left and named, and the exit status is 1. ` +
 		`A key whose value is replaced counts as used (LRU); one that is only read does not, from Redis 7.2 and in ` +

@@ -17,7 +17,7 @@ type packCommand struct {
 }
 
 func (packCommand) Help() string {
-	return `A value below 64 bytes, or that gets less than 5% smaller, comes out as it is, as bale stores it.
+	return `A value below 64 bytes, or that gets less than 5% smaller, comes out as it is, as bale stores it. One that is itself a frame gets a header.
 
 Examples:
   bale pack < value.json > value.packed

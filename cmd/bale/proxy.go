@@ -16,7 +16,7 @@ import (
 
 type proxyCommand struct {
 	registryFlags
-	Redis         string        `env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis behind the proxy: a single server, a node of a cluster, or redis://SENTINEL:26379?master_name=NAME for the master that Sentinel names. Without --pool clients log in themselves, and the URL's login is for the dictionaries alone."`
+	Redis         string        `env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis behind the proxy: a single server, a node of a cluster, or redis://SENTINEL:26379?master_name=NAME for the master that Sentinel names. Without --pool clients log in themselves; the URL's login is for the dictionaries and, with --cluster, for the layout."`
 	Cluster       bool          `help:"The Redis is a cluster: each node gets a listener, at the ports after --listen. Clients are told the proxy's addresses. --listen itself leads to any node: give it to clients as the seed."`
 	Announce      string        `placeholder:"HOST" help:"With --cluster: the name or IP address that clients are told. Default: that at which they reached the proxy."`
 	Listen        string        `default:"127.0.0.1:6380" placeholder:"ADDR" help:"Where clients connect: HOST:PORT, :PORT for 127.0.0.1, or unix:/PATH. Default: ${default}."`

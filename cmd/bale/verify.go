@@ -20,7 +20,7 @@ type verifyCommand struct {
 
 func (verifyCommand) Help() string {
 	return `Every string and every field of a hash is read and unpacked with the registry's dictionaries; checksums are ` +
-		`compared. Of a value in chunks (package stream) the manifest is checked, and that no chunk is missing ` +
+		`compared. For a value in chunks (package stream) it checks the manifest, and that no chunk is missing ` +
 		`or expires before the value; the contents of chunks are checked, too, if --match has their keys. ` +
 		`No value is changed, except streams with --repair. A dictionary in quarantine that a value needs comes back to the registry; the command says how many did.
 

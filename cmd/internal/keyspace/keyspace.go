@@ -126,7 +126,7 @@ func (l Login) Open(ctx context.Context, at string) (redis.UniversalClient, erro
 	defer cancel()
 	clustered, err := isCluster(first, client)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%w%s", Unusable(o.Addr, Explain(err, o.Username)), hint(ctx, o, err)), client.Close())
+		return nil, errors.Join(fmt.Errorf("%w%s", Unusable(o.Addr, err, o.Username), hint(ctx, o, err)), client.Close())
 	}
 	if !clustered {
 		return client, nil
@@ -174,10 +174,10 @@ func isCluster(ctx context.Context, client *redis.Client) (bool, error) {
 	return strings.Contains(fields, "mode:cluster") || strings.Contains(fields, "mode cluster"), nil
 }
 
-// Unusable is the error of a first command to a server: it may be an answer, too.
-func Unusable(addr string, err error) error {
+// Unusable is the error of a server whose first command failed: it refused, or did not answer.
+func Unusable(addr string, err error, user string) error {
 	if IsReply(err) {
-		return fmt.Errorf("Redis at %s refuses: %w", addr, err)
+		return fmt.Errorf("Redis at %s refuses: %w", addr, Explain(err, user))
 	}
 	return fmt.Errorf("no answer from Redis at %s: %w", addr, err)
 }

@@ -79,7 +79,7 @@ func connect(ctx context.Context, s *Server) (*Server, error) {
 	o.ReadTimeout, o.WriteTimeout = opTimeout, opTimeout                 // and one behind a full link is not gone
 	s.client = redis.NewClient(&o)
 	if err := s.client.Ping(ctx).Err(); err != nil {
-		return nil, errors.Join(keyspace.Unusable(s.Options.Addr, err), s.Close())
+		return nil, errors.Join(keyspace.Unusable(s.Options.Addr, err, o.Username), s.Close())
 	}
 	if s.Embedded {
 		return s, nil
