@@ -228,7 +228,7 @@ func adviceTotal(a *Advice) string {
 		s += fmt.Sprintf(" (%s of strings and hashes, which can be packed)", page.Amount(float64(reach)))
 	}
 	if t.Tables > 0 {
-		s += fmt.Sprintf(", with %s of tables that find them", page.Amount(float64(t.Tables)))
+		s += fmt.Sprintf(", with %s of the server's hash tables", page.Amount(float64(t.Tables)))
 	}
 	s += fmt.Sprintf(", and would take %s: %s less", page.Amount(float64(t.Now)-t.Saving.Estimate), page.Amount(t.Saving.Estimate))
 	if low, high := page.Amount(t.Saving.Low), page.Amount(t.Saving.High); low != high {
